@@ -47,35 +47,24 @@ __global__ __launch_bounds__(merge_threads) void merge_kernel(uint4* o, const fl
 struct Task {
   int chunk, first_slot, slots;
 };
-// Who has which chunks, and in which slot a GPU keeps the keys and values of each. What a chunk's queries see lies together, its
-// own keys last. An all-gather reads the two own slots from first_own on and writes slots 0 to 3.
+// Who has which chunks, and where a GPU keeps keys and values of all of them: what its queries see lies together, and a chunk's
+// own keys last. Its own are two slots from first_own on.
 struct Split {
   std::array<std::array<int, 2>, gpus> own;
-  std::array<std::array<int, chunks>, gpus> slot;
-  std::array<int, gpus> first_own;
+  std::array<std::array<int, chunks>, gpus> slot;  // of each chunk
   std::array<std::array<Task, 2>, gpus> all_keys, own_keys;
-  std::array<std::vector<Task>, gpus> later_keys;  // what a ring takes when the other GPU's have come
+  std::array<std::vector<Task>, gpus> others_keys;
 };
-constexpr int slots = 6;
-// The first GPU has the later half, since it is the one whose counters `aisp verify --deep` reads.
-const Split contiguous{.own = {{{2, 3}, {0, 1}}},
-                       .slot = {{{2, 3, 4, 5}, {2, 3, 0, 1}}},
-                       .first_own = {4, 2},
-                       .all_keys = {{{Task{3, 2, 4}, {2, 2, 3}}, {Task{1, 2, 2}, {0, 2, 1}}}},
-                       .own_keys = {{{Task{3, 4, 2}, {2, 4, 1}}, {Task{1, 2, 2}, {0, 2, 1}}}},
-                       .later_keys = {{{{3, 2, 2}, {2, 2, 2}}, {}}}};
-// The first GPU sends chunks 3 and 0 from slots 4 and 5, and has chunk 0 again in slot 1, where an all-gather puts it: so slots 1
-// to 4 hold chunks 0 to 3 there.
-constexpr int first_gpus_copy = 1;
-const Split zigzag{.own = {{{3, 0}, {1, 2}}},
-                   .slot = {{{5, 2, 3, 4}, {1, 2, 3, 0}}},
-                   .first_own = {4, 2},
-                   .all_keys = {{{Task{3, first_gpus_copy, 4}, {0, first_gpus_copy, 1}}, {Task{2, 1, 3}, {1, 1, 2}}}},
-                   .own_keys = {{{Task{3, 4, 1}, {0, 5, 1}}, {Task{2, 2, 2}, {1, 2, 1}}}},
-                   .later_keys = {{{{3, first_gpus_copy, 3}}, {{1, 1, 1}, {2, 1, 1}}}}};
-
-// The GPU that has the chunk's inputs, as in the contiguous split.
-constexpr int home(int chunk) { return 1 - chunk / 2; }
+const Split contiguous{.own = {{{0, 1}, {2, 3}}},
+                       .slot = {{{0, 1, 2, 3}, {0, 1, 2, 3}}},
+                       .all_keys = {{{Task{1, 0, 2}, {0, 0, 1}}, {Task{3, 0, 4}, {2, 0, 3}}}},
+                       .own_keys = {{{Task{1, 0, 2}, {0, 0, 1}}, {Task{3, 2, 2}, {2, 2, 1}}}},
+                       .others_keys = {{{}, {{2, 0, 2}, {3, 0, 2}}}}};
+const Split zigzag{.own = {{{0, 3}, {1, 2}}},
+                   .slot = {{{2, 0, 1, 3}, {0, 1, 2, 3}}},
+                   .all_keys = {{{Task{3, 0, 4}, {0, 2, 1}}, {Task{2, 0, 3}, {1, 0, 2}}}},
+                   .own_keys = {{{Task{3, 2, 2}, {0, 2, 1}}, {Task{2, 1, 2}, {1, 1, 1}}}},
+                   .others_keys = {{{{3, 0, 2}}, {{1, 0, 1}, {2, 0, 1}}}}};
 
 class ContextParallel final : public Workload {
  public:
@@ -87,21 +76,21 @@ class ContextParallel final : public Workload {
     const Axis all_heads{head_size, heads};
     for (int c = 0; c < chunks; ++c) {
       const float grown = 0.5f + 0.4f * static_cast<float>(c), shrunk = 1.7f - 0.4f * static_cast<float>(c);
-      const int gpu = home(c);
-      const auto input = [&](const char* name, const Pattern& pattern, bool constant = true) {
-        return setup.input<bf16>(chunk_elements(), pattern, {.name = name, .device = gpu, .constant = constant});
+      const int gpu = c / 2;
+      const auto input = [&](const char* name, const Pattern& pattern) {
+        return setup.input<bf16>(chunk_elements(), pattern, {.name = name, .device = gpu, .constant = true});
       };
-      q_.add(input("q", normal(0, 1), c % 2 == 0));  // queries that both splits have on this GPU are placed nowhere
+      q_.add(input("q", normal(0, 1)));
       k_.add(
           input("k", normal(0, 1).times(grown, at(all_heads, 0, heads / 2)).times(shrunk, at(all_heads, heads / 2, heads / 2))));
       v_.add(input("v", normal(0, 1)));
     }
     // In the order of chunks; of two outputs for the same chunk, on both GPUs, a variant writes one.
-    for (const auto& [chunk, gpu] : {std::pair{0, 1}, {0, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 0}})
+    for (const auto& [chunk, gpu] : {std::pair{0, 0}, {1, 0}, {1, 1}, {2, 1}, {3, 1}, {3, 0}})
       o_.push_back({chunk, gpu, setup.output<bf16>(chunk_elements(), {.name = "o", .device = gpu})});
     for (int gpu = 0; gpu < gpus; ++gpu) {
       for (Each<Scratch<bf16>>* each : {&all_k_[0], &all_v_[0], &all_k_[1], &all_v_[1]})
-        each->add(setup.scratch<bf16>(slots * chunk_elements(), {.name = "keys or values", .device = gpu}));
+        each->add(setup.scratch<bf16>(chunks * chunk_elements(), {.name = "keys or values", .device = gpu}));
       zigzag_q_.add(setup.scratch<bf16>(chunk_elements(), {.name = "q", .device = gpu}));
       parts_.add(setup.scratch<bf16>(2 * chunk_elements(), {.name = "o over the other GPU's keys", .device = gpu}));
       log_sums_.add(setup.scratch<float>(4 * chunk_ * heads, {.name = "log-sum-exps", .device = gpu}));
@@ -209,15 +198,12 @@ class ContextParallel final : public Workload {
     for (int gpu = 0; gpu < gpus; ++gpu) {
       check(cudaMemsetAsync(taken_[gpu], 0, taken_[gpu].bytes(), launch.streams[gpu]));
       for (const int chunk : own(split, gpu)) {
-        const auto bring = [&](const bf16* from, const bf16* to) { copy(from, home(chunk), to, gpu, launch.streams[gpu]); };
+        const auto bring = [&](const bf16* from, const bf16* to) { copy(from, chunk / 2, to, gpu, launch.streams[gpu]); };
         bring(k_[chunk], keys(split, gpu, slot(split, gpu, chunk)));
         bring(v_[chunk], values(split, gpu, slot(split, gpu, chunk)));
-        if (home(chunk) != gpu) bring(q_[chunk], zigzag_q_[gpu]);
+        if (chunk / 2 != gpu) bring(q_[chunk], zigzag_q_[gpu]);
       }
     }
-    if (&split != &zigzag) return;
-    copy(k_[0], home(0), keys(split, 0, first_gpus_copy), 0, launch.stream);
-    copy(v_[0], home(0), values(split, 0, first_gpus_copy), 0, launch.stream);
   }
   void forget(Launch& launch, const Split& split) const {
     for (int gpu = 0; gpu < gpus; ++gpu)
@@ -241,7 +227,7 @@ class ContextParallel final : public Workload {
   void attend(Launch& launch, const Split& split, int gpu, const Task& task, const Order& order, const Result& to) const {
     const std::size_t length = static_cast<std::size_t>(task.slots) * chunk_;
     const auto tensor = [](const bf16* data, std::size_t rows) { return attention::rows_first(data, 1, rows, heads, head_size); };
-    const bf16* const q = home(task.chunk) == gpu ? q_[task.chunk].get() : zigzag_q_[gpu].get();
+    const bf16* const q = task.chunk / 2 == gpu ? q_[task.chunk].get() : zigzag_q_[gpu].get();
     const Pass<Mask, Order> pass{{tensor(q, chunk_), tensor(keys(split, gpu, task.first_slot), length),
                                   tensor(values(split, gpu, task.first_slot), length), tensor(to.o, chunk_)},
                                  {.mask = {},
@@ -274,16 +260,14 @@ class ContextParallel final : public Workload {
     gpus_.order(0, watching_, launch.stream);
   }
 
+  // With two ranks an all-gather is one exchange.
   void gather_and_attend(Launch& launch, const Split& split) const {
     nccl_->together([&] {
-      for (int gpu = 0; gpu < gpus; ++gpu) {
-        const int first_own = split.first_own[static_cast<std::size_t>(gpu)];
-        const auto gather = [&](const bf16* own, const bf16* all) {
-          nccl_->all_gather(gpu, own, const_cast<bf16*>(all), 2 * chunk_elements(), nccl::Type::bf16, launch.streams[gpu]);
-        };
-        gather(keys(split, gpu, first_own), keys(split, gpu, 0));
-        gather(values(split, gpu, first_own), values(split, gpu, 0));
-      }
+      for (int gpu = 0; gpu < gpus; ++gpu)
+        for_others(split, gpu, [&](const bf16* from, bf16* to) {
+          nccl_->send(1 - gpu, from, chunk_elements(), nccl::Type::bf16, gpu, launch.streams[1 - gpu]);
+          nccl_->receive(gpu, to, chunk_elements(), nccl::Type::bf16, 1 - gpu, launch.streams[gpu]);
+        });
     });
     attend_all(launch, split);
   }
@@ -293,7 +277,7 @@ class ContextParallel final : public Workload {
       for_others(split, gpu, [&](const bf16* from, bf16* to) { copy(from, 1 - gpu, to, gpu, copying_[gpu]); });
       attend_causal(launch, split, gpu, split.own_keys[static_cast<std::size_t>(gpu)]);
       gpus_.order(gpu, copying_[gpu], launch.streams[gpu]);
-      for (const Task& task : split.later_keys[static_cast<std::size_t>(gpu)]) {
+      for (const Task& task : split.others_keys[static_cast<std::size_t>(gpu)]) {
         const Result whole = result(gpu, task.chunk), more = part(gpu, task.chunk);
         attend<attention::NoMask>(launch, split, gpu, task, attention::in_order(chunk_, heads, 1), more);
         const std::size_t rows = chunk_ * heads, of_block = merge_threads / row_lanes;
@@ -320,7 +304,7 @@ class ContextParallel final : public Workload {
   std::vector<float> reference_k_, reference_v_;
 };
 
-constexpr std::uint32_t outputs_of_contiguous = 0b101101, outputs_of_zigzag = 0b110110;
+constexpr std::uint32_t outputs_of_contiguous = 0b011011, outputs_of_zigzag = 0b101101;
 
 }  // namespace
 

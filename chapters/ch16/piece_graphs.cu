@@ -33,17 +33,11 @@ constexpr int longest = 4080, positions = 4096, before_chunks = 480;   // tokens
 // Decode rows, those of sequences 0 to decodes - 1, and tokens of the prompt's next chunk.
 struct StepRows {
   int decodes, chunk;
+  int rows() const { return decodes + chunk; }
 };
 // Totals at the borders of buckets of 16.
 constexpr StepRows served[] = {{5, 0}, {16, 0}, {17, 0}, {33, 0}, {60, 0}, {25, 7}, {9, 24}, {12, 48}};
 constexpr StepRows smallest[] = {{1, 0}, {0, 1}, {3, 13}, {0, 33}, {2, 62}};
-
-// A token for each decode row and each chunk.
-std::size_t chosen(const std::vector<StepRows>& steps) {
-  int count = 0;
-  for (const StepRows& step : steps) count += step.decodes + (step.chunk > 0);
-  return static_cast<std::size_t>(count);
-}
 
 // What was chosen in a step is kept. A block to each chosen row.
 __global__ void keep_kernel(const bf16* chosen, const int* next, bf16* states, int* tokens, int hidden) {
@@ -60,6 +54,7 @@ class PieceGraphs final : public Workload {
                                            : std::vector<StepRows>(std::begin(served), std::end(served))},
         contexts_{contexts(setup.size("smallest") == 1)},
         model_{setup, shape(setup), {.rows = positions, .chosen = most_rows, .positions = positions, .split_rows = most_rows}},
+        lt_{setup},
         cublas_{setup},
         alone_{setup, positions},
         memory_{setup, most_rows},
@@ -72,7 +67,7 @@ class PieceGraphs final : public Workload {
         entries_{setup.scratch<int>(table_.entries().size())},
         k_{setup.scratch<bf16>(layer_elements() * static_cast<std::size_t>(model_.shape().layers), {.name = "keys"})},
         v_{setup.scratch<bf16>(k_.size(), {.name = "values"})},
-        tokens_{setup.output<int>(chosen(steps_), {.name = "chosen tokens"})},
+        tokens_{setup.output<int>(chosen(), {.name = "chosen tokens"})},
         states_{setup.output<bf16>(tokens_.size() * static_cast<std::size_t>(model_.shape().hidden), {.name = "last states"})},
         next_{setup.scratch<int>(most_rows)},
         written_{setup.scratch<int>(2 * sequences)},
@@ -105,16 +100,18 @@ class PieceGraphs final : public Workload {
   void compute_reference(Launch& launch) override {
     const Shape& s = model_.shape();
     expected_tokens_.clear(), expected_states_.clear();
+    const auto make = [this](const Batch& batch) { return step(batch, true); };
     std::map<int, std::vector<double>> states;  // of the sequences, from the first position on that a step computes
     for (std::size_t i = 0; i < steps_.size(); ++i)
       for (const Span& span : spans(i)) {
         const int r = span.sequence, end = span.first_position + span.tokens;
-        expected_tokens_.push_back(next_alone(launch, r, end));
+        const std::vector<int> tokens = first_tokens(r, length(r));
+        expected_tokens_.push_back(
+            generate_alone(launch.stream, s, alone_, next_, make, r, {tokens.begin(), tokens.begin() + end}, 1).back());
         std::vector<double>& of = states[r];
         if (of.empty()) {
           const int all = length(r);
-          const reference::Results results =
-              reference::forward(*cublas_, launch.stream, s, model_.weights(), first_tokens(r, all), {&all, 1});
+          const reference::Results results = reference::forward(*cublas_, launch.stream, s, model_.weights(), tokens, {&all, 1});
           of.assign(results.normed.begin() + context(r) * s.hidden, results.normed.end());
         }
         const auto from = of.begin() + (end - 1 - context(r)) * s.hidden;
@@ -130,25 +127,26 @@ class PieceGraphs final : public Workload {
     prefill(launch);
     plan_.clear();
     for (std::size_t i = 0; i < steps_.size(); ++i) plan(i);
+    for (int rows = bucket_; rows < most_rows + bucket_; rows += bucket_) model_.tune(*lt_, launch.stream, rows, rows);
   }
-  void prepare_pieces(Launch& launch) { capture(launch, graphs_["piecewise"], Whole::none, true); }
+  void prepare_pieces(Launch& launch) { capture(launch, graphs_["piecewise"], Whole::none, false); }
+  void prepare_pieces_pdl(Launch& launch) { capture(launch, graphs_["piecewise_pdl"], Whole::none, true); }
   void prepare_full_for_decode(Launch& launch) { capture(launch, graphs_["full_for_decode"], Whole::decode_steps, true); }
-  void prepare_full(Launch& launch) { capture(launch, graphs_["full_graph"], Whole::all_steps, true); }
-  void prepare_in_turn(Launch& launch) { capture(launch, graphs_["kernels_in_turn"], Whole::none, false); }
+  void prepare_full(Launch& launch) { capture(launch, graphs_["full_graph"], Whole::all_steps, false); }
 
   void launched(Launch& launch) {
-    serve(launch, [&](std::size_t i) { run(step(plan_[i].live, true), launch.stream); });
+    serve(launch, [&](std::size_t i) { run(step(plan_[i].live, false), launch.stream); });
   }
   void piecewise(Launch& launch) { replay(launch, graphs_.at("piecewise")); }
+  void piecewise_pdl(Launch& launch) { replay(launch, graphs_.at("piecewise_pdl")); }
   void full_for_decode(Launch& launch) { replay(launch, graphs_.at("full_for_decode")); }
   void full_graph(Launch& launch) { replay(launch, graphs_.at("full_graph")); }
-  void kernels_in_turn(Launch& launch) { replay(launch, graphs_.at("kernels_in_turn")); }
 
   // NaN where a run is to write the cache, and as results of attention, which rows of padding begin with.
   void reset(Launch& launch) {
     launch(poison_kernel<Pages>, {dim3{most_rows * 2, sequences}, 256}, step({}, false), written_.get(), written_ + sequences);
-    const auto columns = static_cast<std::size_t>(model_.shape().q_columns());
-    check(cudaMemsetAsync(model_.model().workspace.attended, 0xff, most_rows * columns * sizeof(bf16), launch.stream));
+    const std::size_t elements = static_cast<std::size_t>(most_rows * model_.shape().q_columns());
+    check(cudaMemsetAsync(model_.model().workspace.attended, 0xff, elements * sizeof(bf16), launch.stream));
   }
 
  private:
@@ -169,8 +167,9 @@ class PieceGraphs final : public Workload {
   };
 
   static Shape shape(Setup& setup) {
+    if (setup.size("narrow") == 1) return narrow(3);
     constexpr std::array<Shape, 3> shapes{layers_of_0_6b(16), layers_of_1_7b(16), layers_of_8b(4)};
-    return setup.size("narrow") == 1 ? narrow(3) : shapes[setup.size("model")];
+    return shapes[setup.size("model")];
   }
   // Tokens in the cache before the first step: of most sequences few, of one a single one, of one, which the step with most rows
   // decodes, nearly as many as there may be.
@@ -200,16 +199,17 @@ class PieceGraphs final : public Workload {
     if (steps_[step].chunk > 0) all.push_back({prompt, context(prompt) + computed(prompt, step), steps_[step].chunk});
     return all;
   }
+  // A token for each decode row and each chunk.
+  std::size_t chosen() const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < steps_.size(); ++i) count += spans(i).size();
+    return count;
+  }
   std::vector<int> first_tokens(int sequence, int count) const {
     std::vector<int> tokens;
     for (int i = 0; i < count; ++i)
       tokens.push_back((i < context(sequence) ? cached_ : fresh_).host(static_cast<std::size_t>(sequence * positions + i)));
     return tokens;
-  }
-  // The token that a sequence chooses after `tokens` of its own. Fills the cache for them.
-  int next_alone(Launch& launch, int sequence, int tokens) const {
-    const auto make = [this](const Batch& batch) { return step(batch, true); };
-    return generate_alone(launch.stream, model_.shape(), alone_, next_, make, sequence, first_tokens(sequence, tokens), 1).back();
   }
   std::size_t layer_elements() const {
     return static_cast<std::size_t>(cache_rows()) * static_cast<std::size_t>(model_.shape().kv_columns());
@@ -227,11 +227,25 @@ class PieceGraphs final : public Workload {
             overlapping};
   }
 
+  // All contexts, in steps of as many rows as there is room for.
   void prefill(Launch& launch) {
+    const Shape& s = model_.shape();
+    model_.tune(*lt_, launch.stream, positions, 1);
     for (int r = 0; r < sequences; ++r) table_.grow(r, length(r));
     check(cudaMemcpyAsync(entries_, table_.entries().data(), entries_.bytes(), cudaMemcpyHostToDevice, launch.stream));
-    for (int r = 0; r < sequences; ++r)
-      if (context(r) > 0) next_alone(launch, r, context(r));
+    for (int first = 0; first < sequences;) {
+      std::vector<Span> spans;
+      std::vector<int> tokens;
+      for (; first < sequences && static_cast<int>(tokens.size()) + context(first) <= positions; ++first) {
+        if (context(first) == 0) continue;
+        spans.push_back({first, 0, context(first), false});
+        const std::vector<int> own = first_tokens(first, context(first));
+        tokens.insert(tokens.end(), own.begin(), own.end());
+      }
+      const Batch batch = alone_.upload(launch.stream, s, Arranged{s, spans});
+      check(cudaMemcpyAsync(batch.tokens, tokens.data(), tokens.size() * sizeof(int), cudaMemcpyHostToDevice, launch.stream));
+      run(step(batch, true), launch.stream);
+    }
     std::vector<int> written = contexts_;
     for (int r = 0; r < sequences; ++r) written.push_back(computed(r, steps_.size()));
     check(cudaMemcpyAsync(written_, written.data(), written_.bytes(), cudaMemcpyHostToDevice, launch.stream));
@@ -288,7 +302,7 @@ class PieceGraphs final : public Workload {
   }
   void replay(Launch& launch, const Graphs& graphs) {
     serve(launch, [&](std::size_t i) {
-      const int rows = (plan_[i].live.rows + bucket_ - 1) / bucket_ * bucket_;
+      const int rows = (steps_[i].rows() + bucket_ - 1) / bucket_ * bucket_;
       const bool is_whole =
           graphs.has_whole == Whole::all_steps || (graphs.has_whole == Whole::decode_steps && steps_[i].chunk == 0);
       if (is_whole) return graphs.whole.at(rows).launch(launch.stream);
@@ -321,6 +335,7 @@ class PieceGraphs final : public Workload {
   std::vector<StepRows> steps_;
   std::vector<int> contexts_;
   Buffers model_;
+  Opened<CublasLt> lt_;
   Opened<Cublas> cublas_;
   BatchMemory alone_, memory_;
   Input<int> cached_, fresh_;
@@ -353,6 +368,11 @@ extern constinit const Pair piece_graphs{
                             .prepare = call<&PieceGraphs::prepare_pieces>,
                             .reset = call<&PieceGraphs::reset>,
                             .same_bits_as = "launched"},
+                           {.name = "piecewise_pdl",
+                            .run = call<&PieceGraphs::piecewise_pdl>,
+                            .prepare = call<&PieceGraphs::prepare_pieces_pdl>,
+                            .reset = call<&PieceGraphs::reset>,
+                            .same_bits_as = "launched"},
                            {.name = "full_for_decode",
                             .run = call<&PieceGraphs::full_for_decode>,
                             .prepare = call<&PieceGraphs::prepare_full_for_decode>,
@@ -363,17 +383,11 @@ extern constinit const Pair piece_graphs{
                            .run = call<&PieceGraphs::full_graph>,
                            .prepare = call<&PieceGraphs::prepare_full>,
                            .reset = call<&PieceGraphs::reset>,
-                           .same_bits_as = "launched"},
-                          // Pieces whose kernels do not begin while the one before ends.
-                          {.name = "kernels_in_turn",
-                           .run = call<&PieceGraphs::kernels_in_turn>,
-                           .prepare = call<&PieceGraphs::prepare_in_turn>,
-                           .reset = call<&PieceGraphs::reset>,
                            .same_bits_as = "launched"}}),
     .bound = Bound::latency,
     // Tokens are those of each sequence alone. States are rounded to bf16 some ten times a layer on their way.
     .tolerance = per_output({exact, within(2e-2)}),
-    .needs = {.min_sm = 90, .libraries = {Library::cublas}},
+    .needs = {.min_sm = 90, .libraries = {Library::cublas, Library::cublaslt}},
     .start = Start::immediate,  // launches are the subject
     .timeline = true,
     .sizes = sizes({{.name = "bucket", .full = 16, .multiple = 8, .most = most_rows, .scales = false},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One GPU's half of a mixture of experts that is split over two: buffers and products.
 #pragma once
-#include <array>
 #include <cstddef>
 
 #include "expert_exchange.cuh"
@@ -42,9 +41,8 @@ struct Half {
   Scratch<float> others_shares;
   Scratch<unsigned> done;
   Scratch<std::byte> tiles;
-  std::array<Up, 3> up;  // of all groups; of the own tokens', of the others'
-  std::array<Down, 3> down;
-  cudaStream_t side;
+  Up up;
+  Down down;
 
   Half(Setup& setup, const Extents& extents, moe::Routing routing, int gpu)
       : of{extents},
@@ -71,9 +69,27 @@ struct Half {
         others_shares{scratch<float>(setup, of.slots())},
         done{scratch<unsigned>(setup, 1)},
         tiles{scratch<std::byte>(setup, Down::workspace_bytes(2 * of.slots(), of.experts))},
-        up{make_up(2, 0), make_up(1, 0), make_up(1, of.of_gpu())},
-        down{make_down(2, 0), make_down(1, 0), make_down(1, of.of_gpu())},
-        side{setup.stream(gpu)} {}
+        up{{.a = arrived,
+            .b = weights.gate_up,
+            .c = activated,
+            .m = 2 * of.slots(),
+            .n = 2 * of.ffn,
+            .k = of.hidden,
+            .groups = of.of_gpu()},
+           2,
+           offsets,
+           tiles,
+           read_of_row},
+        down{{.a = activated,
+              .b = weights.down,
+              .c = results,
+              .m = 2 * of.slots(),
+              .n = of.hidden,
+              .k = of.ffn,
+              .groups = of.of_gpu()},
+             2,
+             offsets,
+             tiles} {}
 
   int all_slots() const { return static_cast<int>(2 * of.slots()); }
   moe::Slots ranking() const { return {groups, all_slots(), static_cast<int>(of.experts), ranks, starts, offsets, done}; }
@@ -83,31 +99,6 @@ struct Half {
   template <class T>
   Scratch<T> scratch(Setup& setup, std::size_t count) const {
     return setup.scratch<T>(count, {.device = split.gpu});
-  }
-  Up make_up(std::size_t repeats, std::size_t first_group) const {
-    return {{.a = arrived,
-             .b = weights.gate_up,
-             .c = activated,
-             .m = 2 * of.slots(),
-             .n = 2 * of.ffn,
-             .k = of.hidden,
-             .groups = of.of_gpu()},
-            repeats,
-            offsets + first_group,
-            tiles,
-            read_of_row};
-  }
-  Down make_down(std::size_t repeats, std::size_t first_group) const {
-    return {{.a = activated,
-             .b = weights.down,
-             .c = results,
-             .m = 2 * of.slots(),
-             .n = of.hidden,
-             .k = of.ffn,
-             .groups = of.of_gpu()},
-            repeats,
-            offsets + first_group,
-            tiles};
   }
 };
 

@@ -21,7 +21,7 @@ namespace aisp::ch20 {
 namespace {
 
 using exchange::Extents, exchange::Half, exchange::threads, exchange::top_k;
-using shared::bf16, shared::copy_to_other, shared::on_both;
+using shared::bf16, shared::on_both;
 
 uint4* packets_of(bf16* data) { return reinterpret_cast<uint4*>(data); }
 
@@ -53,7 +53,6 @@ class ExpertParallelMoe final : public Workload {
   Cost variant_cost(std::string_view variant) const override {
     Cost cost = this->cost();
     if (variant == "products_alone") cost.peer_bytes = 0;
-    if (variant == "dispatch_alone") cost.flops = cost.bytes = 0, cost.peer_bytes /= 2;
     return cost;
   }
 
@@ -154,30 +153,6 @@ class ExpertParallelMoe final : public Workload {
     gpus_.meet(launch.streams);
     reduce_own(launch);
   }
-  // Copy engines send all tokens, needed or not, and the sums, while the products go through the rows of the own tokens.
-  void under_own_rows(Launch& launch) {
-    to_side(launch);
-    for (const int gpu : {0, 1})
-      copy_to_other(gpus_, gpu, half(1 - gpu).arrived + half(gpu).tokens.size(), half(gpu).tokens, half(gpu).tokens.bytes(),
-                    half(gpu).side);
-    keep(launch);
-    publish(launch);
-    plan(launch, {.is_by_token = true, .rows_return = false});
-    multiply_up(launch, own_tokens);
-    from_sides(launch);
-    launch.mark("dispatched");
-    multiply_up(launch, others_tokens);
-    multiply_down(launch, others_tokens);
-    for (const int gpu : {0, 1}) reduce_others(launch, gpu, half(gpu).sent);
-    to_side(launch);
-    for (const int gpu : {0, 1})
-      copy_to_other(gpus_, gpu, half(1 - gpu).sums, half(gpu).sent, half(gpu).sums.bytes(), half(gpu).side);
-    multiply_down(launch, own_tokens);
-    from_sides(launch);
-    launch.mark("multiplied");
-    reduce_own(launch);
-  }
-
   void nccl_dedup(Launch& launch) {
     keep(launch);
     publish(launch);
@@ -191,7 +166,6 @@ class ExpertParallelMoe final : public Workload {
     gpus_.meet(launch.streams);
     combine(launch, [&](std::size_t gpu) { return halves_[1 - gpu].results.get(); });
   }
-  void dispatch_alone(Launch& launch) { dispatch(launch); }
   void products_alone(Launch& launch) { multiply(launch); }
 
  private:
@@ -264,31 +238,13 @@ class ExpertParallelMoe final : public Workload {
       }
     });
   }
-  // Whose tokens' rows are multiplied: a place in Half's lists of products.
-  enum Whose : std::uint8_t { all_tokens, own_tokens, others_tokens };
-  void multiply_up(Launch& launch, Whose whose) const {
-    for (const std::size_t gpu : {0, 1}) {
-      const SelectedGpu selected{gpus_.ordinal(static_cast<int>(gpu))};
-      halves_[gpu].up[whose].run(launch.streams[gpu]);
-    }
-  }
-  void multiply_down(Launch& launch, Whose whose) const {
-    for (const std::size_t gpu : {0, 1}) {
-      const SelectedGpu selected{gpus_.ordinal(static_cast<int>(gpu))};
-      halves_[gpu].down[whose].run(launch.streams[gpu]);
-    }
-  }
   void multiply(Launch& launch) const {
-    multiply_up(launch, all_tokens);
-    multiply_down(launch, all_tokens);
+    for (const std::size_t gpu : {0, 1}) {
+      const SelectedGpu selected{gpus_.ordinal(static_cast<int>(gpu))};
+      halves_[gpu].up.run(launch.streams[gpu]);
+      halves_[gpu].down.run(launch.streams[gpu]);
+    }
     launch.mark("multiplied");
-  }
-  void to_side(Launch& launch) const {
-    for (const int gpu : {0, 1}) gpus_.order(gpu, launch.streams[static_cast<std::size_t>(gpu)], half(gpu).side);
-  }
-  // Makes each GPU wait for what the other one's side stream sends.
-  void from_sides(Launch& launch) const {
-    for (const int gpu : {0, 1}) gpus_.order(gpu, half(gpu).side, launch.streams[static_cast<std::size_t>(1 - gpu)]);
   }
   template <class Others>
   void combine(Launch& launch, Others others) const {
@@ -350,19 +306,13 @@ extern constinit const Pair expert_parallel_moe{
                            {.name = "reduced_combine",
                             .run = call<&ExpertParallelMoe::reduced_combine>,
                             .prepare = call<&ExpertParallelMoe::clear>,
-                            .kernels = no_spills},
-                           {.name = "under_own_rows",
-                            .run = call<&ExpertParallelMoe::under_own_rows>,
-                            .prepare = call<&ExpertParallelMoe::clear>,
-                            .same_bits_as = "reduced_combine",
                             .kernels = no_spills}}),
-    // Tokens once, by messages; the lesson's dispatch and the products alone.
+    // Tokens once, by messages; the products alone.
     .controls = variants({{.name = "nccl_dedup",
                            .run = call<&ExpertParallelMoe::nccl_dedup>,
                            .prepare = call<&ExpertParallelMoe::clear>,
                            .needs = by_nccl,
                            .same_bits_as = "nccl_all_to_all"},
-                          {.name = "dispatch_alone", .run = call<&ExpertParallelMoe::dispatch_alone>, .outputs = no_outputs},
                           {.name = "products_alone",
                            .run = call<&ExpertParallelMoe::products_alone>,
                            .prepare = call<&ExpertParallelMoe::clear_and_plan>,
