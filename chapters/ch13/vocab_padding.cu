@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The head of a language model with GPT-2's vocabulary of 50257 words: logits, loss, gradient of the hidden states. Rows of
 // logits that are 50257 elements long begin at odd addresses, and TMA, which the library's kernels for Hopper load and store
-// with, wants strides of 16 bytes. Padding the rows, or the vocabulary itself, lets the library choose them.
+// with, wants strides of 16 bytes. Padding the rows alone does not let the library choose them; padding the vocabulary does.
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
 
