@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sixteen prompts of 64 to 2048 tokens come at once; how long does a user wait for the first token? In one batch all wait for the
 // whole of it, and a plain forward call computes logits of every position though only the last one of a prompt is asked for.
-// Groups of some 2048 tokens are as efficient, and whose group comes first waits for that alone: the shortest prompts first.
+// In groups of some 2048 tokens all of it takes longer, but a user waits only until the own group is done: the shortest prompts
+// first.
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
@@ -272,8 +273,8 @@ class FirstToken final : public Workload {
 
 extern constinit const Pair first_token{
     .teaches =
-        "in one batch everybody waits for the longest prompt; in groups, the shortest first, most users wait for little "
-        "more than their own",
+        "in one batch everybody waits for all prompts; in groups, the shortest first, most users wait for a part of them, "
+        "and the last one longer",
     .lesson = "shortest_first",
     .make = make<FirstToken>,
     .baseline = {.name = "all_logits",

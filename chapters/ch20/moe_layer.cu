@@ -342,8 +342,8 @@ constexpr Variant step(std::string_view name) {
 
 extern constinit const Pair moe_layer{
     .teaches =
-        "a correct MoE layer spends a third of its time around its products; results and tokens that are gathered and an "
-        "activation in the epilogue leave the products",
+        "a correct MoE layer spends nearly half of its time around its products; results and tokens that are gathered and an "
+        "activation in the epilogue save most of that",
     .lesson = "swiglu_epilogue",
     .make = make<MoeLayer>,
     .baseline = {.name = "step_by_step",
