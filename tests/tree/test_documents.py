@@ -37,6 +37,11 @@ def pages(root):
     return sorted(root.glob("*.md")) + sorted((root / "docs").rglob("*.md")) + sorted((root / ".github").rglob("*.md")) + chapters
 
 
+# How many pairs each chapter has.
+PAIRS = {f"ch{chapter:02d}": count for chapter, count in
+         enumerate((21, 6, 11, 7, 7, 14, 20, 13, 17, 17, 11, 14, 23, 5, 7, 8, 11, 18, 15, 14), start=1)}
+
+
 def readmes(root):
     """Of the tree and of the chapters."""
     return [page for page in pages(root) if page.name == "README.md" and (page.parent == root or page.parent.parent.name == "chapters")]
@@ -228,6 +233,12 @@ class Documents(unittest.TestCase):
     def test_chapters_tell_of_all_their_pairs(self):
         self.assertTrue([page for page in readmes(SOURCE) if page.parent != SOURCE], "no chapter has a README")
         self.assertEqual(untold_pairs(SOURCE), [])
+
+    def test_the_front_page_counts_the_pairs(self):
+        found = {folder.name: len(names) for folder, names in pairs(SOURCE).items()}
+        self.assertEqual(found, PAIRS)
+        text = re.sub(r"\s+", " ", (SOURCE / "README.md").read_text())
+        self.assertIn(f"{sum(PAIRS.values())} pairs in {len(PAIRS)} chapters", text)
 
     def test_targets_exist(self):
         self.assertEqual(unknown_targets(SOURCE), [])
