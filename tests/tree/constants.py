@@ -86,7 +86,6 @@ CONSTANTS = {
     "chapters/ch20/README.md": {"4 GB": "buffers, of their sizes", "3.07 GB": "vectors, of their sizes",
                                 "17 MB": "scores of a chunk, of their sizes", "1.7 GB of": "of the sizes",
                                 "268 MB tensors": "of the sizes", "67 MB": "of the sizes", "twice the width": "a setting",
-                                "537 MB of": "of the sizes", "872 MB": "lookups, of their sizes", "113 MB of": "of the sizes"},
-                                "17 MB": "scores of a chunk, of their sizes",
+                                "537 MB of": "of the sizes", "872 MB": "lookups, of their sizes", "113 MB of": "of the sizes",
                                 "134 MB": "rows that cross, of their sizes"},
 }
