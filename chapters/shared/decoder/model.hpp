@@ -32,7 +32,7 @@ struct Capacity {
   int most_pieces() const { return (positions + piece_keys - 1) / piece_keys; }
 };
 
-// Buffers for the rows of a step, on one of the pair's GPUs. Steps that run at the same time have each their own.
+// Buffers for the rows of a step, on one of the pair's GPUs.
 class Workspaces {
  public:
   Workspaces(Setup& setup, const Shape& shape, const Capacity& capacity, int device = 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requests of chapters 15, 16 and 20, and of prefix_aware_routing: how long prompts and outputs are, when requests come, and
-// which prompts begin alike. All of it follows from a request's number and never changes; token ids follow a seed.
+// The requests of chapters 15, 16 and 20: how long prompts and outputs are, when requests come, and which prompts begin alike.
+// All of it follows from a request's number and never changes; token ids follow a seed.
 #pragma once
 #include <aisp/generators.hpp>
 
