@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A prompt arrives while 64 requests decode. Computed first, it makes all of them wait. Cut into chunks that join the decode rows
-// in the same products, it rides along: a step reads its weights for 64 rows or for 128 in about the same time, as long as it is
-// limited by that reading. Every step is a graph whose rows, positions and page tables lie in device memory.
+// in the same products, it rides along: a step reads its weights once for both, and no request waits for more than a chunk. Every
+// step is a graph whose rows, positions and page tables lie in device memory.
 #include <aisp/graph.hpp>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>

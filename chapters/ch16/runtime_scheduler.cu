@@ -357,7 +357,7 @@ extern constinit const Pair runtime_scheduler{
                             .prepare = call<&RuntimeScheduler::prepare>,
                             .reset = call<&RuntimeScheduler::reset>,
                             .same_bits_as = "synchronous"}}),
-    // The baseline without text and strings that end a request: what waiting and launching alone cost.
+    // The baseline without text and strings that end a request: how long the GPU waits without them. Its requests go on longer.
     .controls = variants({{.name = "no_text",
                            .run = call<&RuntimeScheduler::no_text>,
                            .prepare = call<&RuntimeScheduler::prepare>,
