@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eight steps of a server, five of decode rows alone and three with a chunk of a prompt: about 150 kernels each, of a few
-// microseconds, between which the GPU waits. A graph of all of it freezes how many rows there are and the grid of attention.
-// Graphs of what stands between two attentions freeze the number of rows alone, which is padded to a bucket; attention is
-// launched between them.
+// Eight steps of a server, five of decode rows alone and three with a chunk of a prompt: about 150 short kernels each, between
+// which the GPU waits. A graph of a step freezes its number of rows and the grid of attention. Graphs of what stands between two
+// attentions freeze the number of rows alone, which is padded to a bucket.
 #include <aisp/graph.hpp>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
@@ -39,7 +38,7 @@ struct StepRows {
 constexpr StepRows served[] = {{5, 0}, {16, 0}, {17, 0}, {33, 0}, {60, 0}, {25, 7}, {9, 24}, {12, 48}};
 constexpr StepRows smallest[] = {{1, 0}, {0, 1}, {3, 13}, {0, 33}, {2, 62}};
 
-// What was chosen in a step is kept. A block to each chosen row.
+// Keeps what a step has chosen. A block to each chosen row.
 __global__ void keep_kernel(const bf16* chosen, const int* next, bf16* states, int* tokens, int hidden) {
   for (int i = static_cast<int>(threadIdx.x); i < hidden; i += static_cast<int>(blockDim.x))
     states[static_cast<std::size_t>(blockIdx.x) * hidden + i] = chosen[static_cast<std::size_t>(blockIdx.x) * hidden + i];
@@ -74,7 +73,6 @@ class PieceGraphs final : public Workload {
         images_{setup.scratch<int>(steps_.size() * BatchMemory::words(most_rows), {.memory = Memory::pinned})},
         uploaded_{setup.event()} {}
 
-  // All weights once a step, and each row's context.
   Cost cost() const override {
     const Shape& s = model_.shape();
     double rows = 0, keys = 0, read = 0;
@@ -151,7 +149,6 @@ class PieceGraphs final : public Workload {
 
  private:
   enum class Whole { none, decode_steps, all_steps };
-  // By the number of rows: graphs from one attention to the next, and of all of a step.
   struct Graphs {
     Whole has_whole = Whole::none;
     std::map<int, std::vector<std::unique_ptr<Graph>>> pieces;
@@ -171,8 +168,7 @@ class PieceGraphs final : public Workload {
     constexpr std::array<Shape, 3> shapes{layers_of_0_6b(16), layers_of_1_7b(16), layers_of_8b(4)};
     return shapes[setup.size("model")];
   }
-  // Tokens in the cache before the first step: of most sequences few, of one a single one, of one, which the step with most rows
-  // decodes, nearly as many as there may be.
+  // Tokens in the cache before the first step: few, a single one, and nearly as many as there may be.
   static std::vector<int> contexts(bool smallest_steps) {
     std::vector<int> all;
     for (int r = 0; r < prompt; ++r) all.push_back(Trace{{96, 0.8, 1, 1024}}.request(Trace::planted + r).prompt);
@@ -199,7 +195,6 @@ class PieceGraphs final : public Workload {
     if (steps_[step].chunk > 0) all.push_back({prompt, context(prompt) + computed(prompt, step), steps_[step].chunk});
     return all;
   }
-  // A token for each decode row and each chunk.
   std::size_t chosen() const {
     std::size_t count = 0;
     for (std::size_t i = 0; i < steps_.size(); ++i) count += spans(i).size();
@@ -227,7 +222,6 @@ class PieceGraphs final : public Workload {
             overlapping};
   }
 
-  // All contexts, in steps of as many rows as there is room for.
   void prefill(Launch& launch) {
     const Shape& s = model_.shape();
     model_.tune(*lt_, launch.stream, positions, 1);
@@ -264,7 +258,6 @@ class PieceGraphs final : public Workload {
     BatchMemory::describe(planned.live, model_.shape(), arranged);
   }
 
-  // From one attention to the next.
   static void run_piece(const Step<Pages>& step, cudaStream_t stream, int piece) {
     if (piece == 0) step.embed(stream);
     else step.finish(stream, piece - 1);
