@@ -10,7 +10,7 @@
 namespace aisp::evidence {
 namespace {
 
-// Of the variants that were counted, the one whose measured work is the smallest part of its declaration.
+// Returns the counted variant whose measured work is the smallest part of its declaration.
 template <class Part>
 std::optional<CostPart> least(const PairResult& pair, const Part& part_of) {
   std::optional<CostPart> result;

@@ -61,8 +61,8 @@ struct Manifest {
   std::map<std::string, std::string> environment;  // allow-listed variables
   std::vector<Setting> configuration;
   std::optional<Shard> shard;
-  // Of a run that `aisp merge` made: the manifests of the runs that it was made from, each with the name of its machine, unique
-  // in the run. Outside of them stands what all have in common.
+  // For a run that `aisp merge` made: the manifests of its parts, each with its machine's name, unique in the run. The fields
+  // outside hold what all have in common.
   std::vector<Manifest> machines;
   std::string machine;
 };

@@ -43,7 +43,7 @@ struct Quantity {
   std::string (*words)(const PairResult& pair,
                        const VariantResult& variant) = nullptr;  // instead of `get`, for what is no number
 
-  // What `compare` does with it; nothing without a name.
+  // How `compare` treats the quantity; unused without a name.
   struct Compared {
     std::string_view name{}, unit{};
     Direction better = Direction::lower;
@@ -61,7 +61,7 @@ inline constexpr std::string_view speedup_metric = "speedup", energy_metric = "e
 inline constexpr std::string_view milliseconds_unit = "ms", bytes_unit = "B", times_unit = "x";
 
 std::span<const Quantity> quantities();
-// Of fewer samples nothing is known about how they spread.
+// With fewer samples their spread is unknown.
 inline constexpr std::size_t fewest_samples = 6;
 
 inline constexpr std::string_view quantity_groups[] = {"Timing", "Accuracy", "Inference", "Energy", "Memory"};

@@ -17,14 +17,14 @@ namespace aisp::evidence {
 
 inline constexpr int schema_version = 1;
 
-// Of a pair that is judged by its time, and of comparisons of times. Every other is a metric that pairs report.
+// The metric of a pair that is judged by its time, and of comparisons of times. Every other is a metric that pairs report.
 inline constexpr std::string_view time_metric = "time";
 
 struct EnergyRatio {  // baseline over variant: above 1, the variant needs less
   double value = 0, low = 0, high = 0;
 };
 
-// Of executions back to back with whatever they find in the caches. Whole boards by NVML's counter, idle power included.
+// Energy of back-to-back executions with whatever they find in the caches. Whole boards by NVML's counter, idle power included.
 struct Energy {
   double median_j = 0, low_j = 0, high_j = 0;  // a run; the median over the windows and its 95 % interval
   double average_w = 0;
@@ -36,13 +36,13 @@ struct Energy {
   double counter_step_ms = 0;            // between two updates of the counter
 };
 
-// What this environment could not give: the kind is for programs, the text for readers.
+// A measurement that this environment could not give: the kind is for programs, the text for readers.
 struct Lost {
   LostKind kind = LostKind::other;
   std::string text;  // "no clock lock: clocks are left as they are"
 };
 
-// Where something went wrong, in words for the reader. `check` names the verification or stage check ("inputs_unchanged").
+// A failure in words for the reader, with its stage. `check` names the verification or stage check ("inputs_unchanged").
 struct Problem {
   Stage stage = Stage::none;
   std::string variant;  // empty: the whole pair
@@ -119,7 +119,7 @@ struct Speedup {
   double effective_rounds = 0;  // independent rounds that would tell as much as those taken; 0: not known
 };
 
-// What a step brings.
+// The speedup that a step adds.
 struct Gain {
   std::string over;  // the baseline or a step before it
   Speedup ratio;
@@ -141,15 +141,15 @@ struct Floor {
   LimitFrom limit_from = LimitFrom::none;
 };
 
-// What the machine was taken to give when floors were computed, as far as the pair's variants use it; 0 where nobody measured.
+// The machine's rates that lower bounds were computed from, as far as the pair's variants use them; 0 if not measured.
 struct Ceilings {
   double memory_bytes_s = 0;              // of the device; of the host for a host pair
   std::map<std::string, double> flops_s;  // by type of math
   std::string source;                     // as in Floor
 };
 
-// What a run of a variant must do at least. Bytes are of one kind; a variant that declares none in device memory gives the sum
-// of the others.
+// The least work of a variant's run. Bytes are of one kind; a variant that declares none in device memory gives the sum of the
+// others.
 struct DeclaredCost {
   double flops = 0, bytes = 0;
   std::string math;  // "bf16"; empty without FLOPs
@@ -167,7 +167,7 @@ struct Accuracy {
   bool bitwise_repeatable = false;
 };
 
-// What was looked at while samples were timed.
+// Counts of the checks on timed samples.
 struct SampleChecks {
   int samples = 0;          // timed
   int compared = 0;         // of them: outputs poisoned before, complete and right behind the sample
@@ -185,7 +185,7 @@ struct MemoryUse {
   std::uint64_t host_peak_rss_bytes = 0;
 };
 
-// What the compiler made of a kernel, per thread.
+// A kernel's compiled resources, per thread.
 struct CompiledKernel {
   std::string name;
   int registers = 0;
@@ -298,13 +298,13 @@ struct SuiteResult {
 Counts count(const SuiteResult& suite);
 // "verify, tiled"; the stage alone where it is not a variant's.
 std::string place_of(const Problem& problem);
-// What tells results of a run apart: the target, and the case of a sweep behind it.
+// Returns the label that is unique in a run: the target, followed by the case of a sweep.
 std::string label_in_run(const PairResult& pair);
 // The same for a reader, who is told of sizes that somebody set too.
 std::string label_of(const PairResult& pair);
 // "m=4096, n=4096"; empty for a pair that declares no sizes.
 std::string sizes_text(const PairResult& pair);
-// Of a result in the folder of its run.
+// Returns a result's folder inside its run's folder.
 std::string folder_of(const PairResult& pair);
 
 // The speedup that may be claimed: only of a pair that passed, of a variant that passed. Null otherwise, whatever the struct
@@ -321,7 +321,7 @@ const VariantResult* best_variant(const PairResult& pair);
 // Part of the median in which the GPU worked; nothing for host pairs and where CUPTI did not tell.
 std::optional<double> gpu_busy_percent(const VariantResult& variant);
 
-// Of the SMs, over the states that tell their clock; nothing where none does.
+// Returns the median SM clock over the states that report one; nothing if none does.
 std::optional<double> median_sm_clock_mhz(std::span<const GpuState> states);
 
 }  // namespace aisp::evidence

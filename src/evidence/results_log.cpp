@@ -105,7 +105,7 @@ std::optional<LogHeader> try_read_log_header(const std::filesystem::path& path) 
     const nlohmann::json line = parse_json(std::string_view{text}.substr(0, end), path.string());
     if (line.is_object()) return read_header(line, path.string());
   } catch (const std::exception&) {
-    // Whoever reads the log itself says what is wrong with it.
+    // The reader of the log itself reports what is wrong with it.
   }
   return std::nullopt;
 }

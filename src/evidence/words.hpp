@@ -32,7 +32,7 @@ constexpr base::Words<7> words_of(LostKind) {
   return {{"other", "cupti", "counters", "counters_refused", "profile", "tool_profile", "energy"}};
 }
 
-// Where a pair runs, and what bounds it: as pairs declare them (aisp/pair.hpp).
+// The device that a pair runs on, and what bounds it, as pairs declare them (aisp/pair.hpp).
 enum class Device : std::uint8_t { gpu, host };
 constexpr base::Words<2> words_of(Device) { return {{"gpu", "host"}}; }
 
@@ -42,7 +42,7 @@ constexpr base::Words<5> words_of(Bound) { return {{"memory", "compute", "latenc
 enum class TimingMode { events, kernel, do_bench, timer };
 constexpr base::Words<4> words_of(TimingMode) { return {{"events", "kernel", "do_bench", "timer"}}; }
 
-// Of samples on a GPU. The host has neither a stream nor an L2 that could be asked for them.
+// How samples on a GPU start. The host has neither a stream nor an L2 to prepare.
 enum class Start : std::uint8_t { released, immediate, none };
 constexpr base::Words<3> words_of(Start) { return {{"released", "immediate", "none"}}; }
 
@@ -55,12 +55,12 @@ constexpr base::Words<6> words_of(StopReason) {
   return {{"", "interval narrow", "time budget", "fixed iterations", "most rounds", "stage limit"}};
 }
 
-// What told why a variant is not at its floor: the chip's own throttle reasons, that it is near the floor, the counters, or
-// without them only how busy the GPU was.
+// The source of the reason why a variant is not at its floor: the chip's own throttle reasons, nearness to the floor, the
+// counters, or without them only how busy the GPU was.
 enum class LimitFrom : std::uint8_t { none, throttling, floor, counters, times };
 constexpr base::Words<5> words_of(LimitFrom) { return {{"", "throttling", "floor", "counters", "times"}}; }
 
-// What the bytes of a declared cost cross. Several: they are the sum of more than one kind.
+// The path that the bytes of a declared cost cross. Several: they are the sum of more than one kind.
 enum class ByteKind : std::uint8_t { none, device_memory, host_memory, host_to_device, device_to_host, peer, several };
 constexpr base::Words<7> words_of(ByteKind) {
   return {{"", "device memory", "host memory", "host to device", "device to host", "peer", "several"}};

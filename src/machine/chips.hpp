@@ -37,7 +37,7 @@ std::string sm_text(int sm);  // "sm_90"
 std::vector<int> known_chips();
 std::vector<int> chips_with(Tcgen05 answer);
 
-// Of every SM: bytes from L2 and instructions of its four schedulers, per clock.
+// Per clock and SM: bytes from L2 and instructions of its four schedulers.
 inline constexpr double l2_bytes_per_clock = 64, issue_slots_per_clock = 4;
 
 }  // namespace aisp::machine

@@ -14,7 +14,7 @@ std::vector<pid_t> threads_of(const std::string& process);
 
 // CPU time in ms of each child process that lives, and of theirs. That of one lags by up to a tick as long as it runs.
 std::map<pid_t, double> living_children_ms();
-// Of all children together that ended and were waited for, with those that they had waited for.
+// Returns the CPU time of all children that ended and were waited for, with those that they had waited for.
 double ended_children_ms();
 
 // CPU time in ms that this process has used.

@@ -12,7 +12,7 @@
 
 namespace aisp::measure {
 
-// Of each variant. The least and the largest of six hold the median with 97 %.
+// Windows per variant. The least and the largest of six hold the median with 97 %.
 inline constexpr int energy_windows = 6;
 
 struct EnergyOptions {
@@ -27,7 +27,7 @@ struct Progress {
   double gpu_s = 0;
 };
 
-// What the windows need from the outside; tests give a made-up GPU.
+// The windows' access to the outside; tests give a made-up GPU.
 struct EnergyCallbacks {
   // Queues `runs` executions of a variant and waits while more than a fixed number of earlier calls have not ended, so that the
   // GPU is never without work. Counts from the first call after `finish`.

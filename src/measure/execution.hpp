@@ -30,14 +30,14 @@ class WaitsForGpu : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What is put around an execution, in this order. Everything may be empty.
+// Callbacks around an execution, in this order. Any may be empty.
 struct Frame {
   std::function<void()> ready;              // the devices are idle, nothing but the execution follows
   std::function<void(cudaStream_t)> begin;  // on the pair's stream, behind the gate, before the first work; host pairs: null
   std::function<void(cudaStream_t)> end;    // behind the last work
 };
 
-// What is looked at besides time, and what was seen.
+// The checks around an execution besides its time: requests and answers.
 struct Capture {
   // Asked for. Copies: of outputs, by the pair's own streams, right behind the execution.
   bool digest = true;

@@ -10,8 +10,7 @@ namespace aisp::measure {
 using evidence::StopReason;
 namespace {
 
-// Where rounds resemble one another, a few independent ones' worth of them can look narrow by luck, and each look is a chance of
-// it.
+// If rounds resemble one another, a few independent ones can look narrow by luck, and each look is another chance of it.
 constexpr double fewest_effective_rounds = 40;
 
 bool narrow_enough(const Interval& speedup, double relative_width) {

@@ -13,7 +13,7 @@
 
 namespace aisp::measure {
 
-// Of fewer, nothing is claimed.
+// With fewer rounds nothing is claimed.
 inline constexpr int least_rounds = 5;
 
 // Whether one more round would end too late, by the longest so far.
@@ -52,7 +52,7 @@ struct SamplingOptions {
   std::uint64_t seed = 42;  // of the order within rounds
 };
 
-// What the loop needs from the outside; tests give made-up times.
+// The loop's access to the outside; tests give made-up times.
 struct SamplingCallbacks {
   std::function<Sample(std::size_t variant)> time;
   std::function<Interval(const std::vector<Sample>& baseline, const std::vector<Sample>& variant)> speedup;

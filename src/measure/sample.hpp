@@ -36,13 +36,13 @@ struct Sample {
   std::vector<MetricValue> metrics;
 };
 
-// What the workload reports about the execution of `variant` that has just ended.
+// Returns the workload's metrics of the execution of `variant` that has just ended.
 std::vector<MetricValue> collect_metrics(Workload& workload, std::string_view variant);
 
-// What samples took of the host, without what other programs took of the CPUs; 0 where that is known of none. Long samples are
-// disturbed more often than short ones, so where most are disturbed all count, each by what is left when the waits of all threads
-// are taken off. That is less than its own time, as threads wait at once, and what spins until a moment has come spins less;
-// hence the upper quartile.
+// Returns the samples' own host time, without the CPU time that other programs took; 0 if that is known of none. Long samples are
+// disturbed more often than short ones, so if most are disturbed all count, each with the waits of all threads subtracted. That
+// is less than its own time, as threads wait at once and a thread that spins until a moment has come spins less; hence the upper
+// quartile.
 double own_host_ms(const std::vector<Sample>& samples);
 
 }  // namespace aisp::measure

@@ -17,7 +17,7 @@ class Stopwatch {
   Stopwatch& operator=(const Stopwatch&) = delete;
 
   virtual Sample time(const Variant& variant, Capture& capture) = 0;
-  // Where nobody looks at the outputs.
+  // Times without reading the outputs.
   Sample time(const Variant& variant) {
     Capture capture;
     return time(variant, capture);

@@ -30,7 +30,7 @@ inline const Variant& first_of_same_bits(const Pair& pair, const Variant& varian
       if (other->name == variant.same_bits_as && other != &variant) return first_of_same_bits(pair, *other);
   return variant;
 }
-// Of two variants: that one has the same bits every time is not declared so.
+// Whether two different variants are declared to have the same bits; that one variant repeats its own is not declared so.
 inline bool same_bits_declared(const Pair& pair, const Variant& a, const Variant& b) {
   return a.name != b.name && first_of_same_bits(pair, a).name == first_of_same_bits(pair, b).name;
 }

@@ -33,12 +33,13 @@ struct Code {
 std::span<const Code> linked_code();
 // The fatbins of kernels that are linked at run time, by the paths of their sources below the folder of chapters; generated.
 std::span<const SourceFile> linked_kernels();
-// Of one entry; empty for an entry that is not of the registry.
+// Returns the code of one entry; empty for an entry that is not of the registry.
 Code code_of(const Entry& entry);
 
-// Of what runs on a GPU of this compute capability (times ten), as the driver chooses it; 0: no GPU is known, the first there is.
+// Returns the digest of the code that the driver chooses for a GPU of this compute capability (times ten); 0: no GPU is known,
+// the first there is.
 std::string_view digest_on(const Code& code, int sm);
-// Of any architecture that is in this executable.
+// Whether the code has this digest for any architecture in this executable.
 bool has_digest(const Code& code, std::string_view digest);
 
 }  // namespace aisp::pair

@@ -147,7 +147,7 @@ class Faults {
         add("'{}' has .gains_over, but is no step of .optimized", variant->name);
   }
 
-  // What others are held against, and what shows the lesson, somebody has run.
+  // The baseline and the lesson's variant must be ones that somebody has run.
   void check_not_run() {
     for (const Variant* variant : all_variants(pair_))
       if (variant->not_run && (!is_step(*variant) || variant->name == lesson_of(pair_)))
@@ -158,7 +158,7 @@ class Faults {
     return std::ranges::any_of(pair_.optimized, [&](const Variant& step) { return &step == &variant; });
   }
 
-  // What computes nothing valid cannot be compared, so nobody may be told how fast it is.
+  // A variant without valid outputs cannot be compared, so no speedup may be claimed for it.
   void check_outputs() {
     const auto is_control = [&](const Variant& variant) {
       return std::ranges::any_of(pair_.controls, [&](const Variant& control) { return &control == &variant; });

@@ -53,7 +53,7 @@ int current_gpu() {
 }  // namespace
 
 void allow_shared_memory(const void* kernel, std::size_t bytes) {
-  // What each kernel was allowed on each GPU: asking the runtime takes as long as a launch.
+  // Caches the shared memory allowed to each kernel on each GPU: asking the runtime takes as long as a launch.
   static std::mutex mutex;
   static std::map<KernelOnGpu, std::size_t> allowed;
   const std::scoped_lock lock{mutex};

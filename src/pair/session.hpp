@@ -56,7 +56,7 @@ class Session final : public Setup {
   void restore_inouts();
   bool changes_state() const;  // has inouts
   void poison_outputs(int value);
-  // Of everything that no variant may change.
+  // Digest of all inputs and files: everything that no variant may change.
   std::uint64_t digest_inputs() const;
   // Writes the inputs (not files) once more as they were filled; false when they had come to hold anything else.
   bool inputs_untouched();
@@ -68,12 +68,12 @@ class Session final : public Setup {
   int gpu_of(const Buffer& buffer) const {
     return on_device(buffer) ? options_.gpus[static_cast<std::size_t>(buffer.device)] : -1;
   }
-  // Who makes inputs anew may leave so much device memory behind once: Python's libraries keep what they have freed.
+  // Allows a maker of new inputs to keep this much device memory once: Python's libraries keep what they have freed.
   void makers_of_inputs_keep(std::size_t bytes) { kept_by_makers_of_inputs_ += bytes; }
   std::size_t kept_by_makers_of_inputs() const { return kept_by_makers_of_inputs_; }
 
   Elements elements(const Buffer& buffer, std::size_t count) const;
-  // What holds for the variant's k-th result, and how it is compared.
+  // Returns the tolerance of the variant's k-th result, and compares with it.
   Tolerance limits(const Variant& variant, std::size_t result) const;
   Norms compare(const Elements& x, const Elements& reference, const Buffer& buffer, const Tolerance& limits) const;
 

@@ -19,20 +19,20 @@ using SizeMap = std::map<std::string, std::uint64_t>;
 SizeMap parse_sizes(std::string_view text);
 std::string sizes_text(const SizeMap& sizes);
 
-// What is wrong with these sizes for this pair, one clause; nothing when it takes them all.
+// Returns what is wrong with these sizes for this pair, one clause; nothing when it takes them all.
 std::optional<std::string> wrong_size(const Pair& pair, const SizeMap& sizes);
 
 // `full` times the scale, rounded down to a multiple, at least one.
 std::uint64_t scaled(std::uint64_t full, std::uint64_t multiple, double scale);
 
-// Of each declared size, what a run with these set and this scale uses: none below its least. Throws std::invalid_argument for
-// what wrong_size() says.
+// Returns each declared size as a run with these set and this scale uses it: none below its least. Throws std::invalid_argument
+// for sizes that wrong_size() rejects.
 SizeMap sizes_in_effect(const Pair& pair, const SizeMap& set, double scale);
 
 // Each name with its values in their order; none of them is there twice.
 using SizeLists = std::map<std::string, std::vector<std::uint64_t>>;
 
-// Of one run: more are no curve that anybody reads, and take longer than a run should.
+// The most points of one run: more make no curve that anybody reads, and take longer than a run should.
 inline constexpr std::size_t most_points = 256;
 
 // "m=1024:16384:*2,k=64,128,n=4096"; throws std::invalid_argument that says what would be right.

@@ -49,7 +49,7 @@ class SmParts {
   const SmPart& add(int ordinal, int sms);
 
  private:
-  // What is left of a GPU's SMs. A remainder can be split again once it has a green context.
+  // Returns the rest of a GPU's SMs. It can be split again once it has a green context.
   CUdevResource& rest_of(int ordinal);
 
   std::map<int, CUdevResource> rest_;  // by the GPU's ordinal

@@ -10,7 +10,7 @@
 
 namespace aisp::suite {
 
-// What the user should know before the first pair: others compute on the GPUs, NVML is missing.
+// Lists what the user should know before the first pair: others compute on the GPUs, NVML is missing.
 std::vector<std::string> environment_warnings(const machine::Machine& machine, const std::vector<int>& gpus);
 
 // Adds to a result what this environment could not give, and who else was on its GPUs when the run began.

@@ -14,7 +14,7 @@ namespace aisp::suite {
 // order given. Throws base::Error: usage for one that does not exist, unfit where there is none at all.
 std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<std::string>& names);
 
-// Where a pair, or one point of its sweep, may run.
+// The place of a pair, or of one point of its sweep.
 struct Placement {
   std::string label() const { return entry->target() + (point.name.empty() ? "" : " " + point.name); }
 
@@ -31,7 +31,7 @@ struct Placement {
 // By pair/host_dependent.hpp, and where the host's own clock is what times: nothing else may run on the machine meanwhile.
 bool runs_alone(const Pair& pair, run::TimingMode mode);
 
-// Of what is selected; each point of a sweep has a placement of its own.
+// Places the selected pairs; each point of a sweep has a placement of its own.
 std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine,
                              const std::vector<int>& gpus, const Configuration& configuration = {},
                              const std::function<bool(Library)>& has_library = {});

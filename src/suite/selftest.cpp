@@ -129,7 +129,7 @@ std::string slip(const selftest::Expected& expected, const PairResult& result) {
   return {};
 }
 
-// What was said of two copies of one function; empty: that nobody can tell.
+// Returns what was reported about two copies of one function; empty if they cannot be told apart.
 std::string difference_of_copies(const PairResult& result) {
   for (const evidence::VariantResult& variant : result.variants)
     if (variant.speedup && variant.speedup->verdict != evidence::Verdict::cannot_tell)
@@ -198,7 +198,7 @@ class Rehearsal {
     work();
   }
 
-  // Of those that were run, in the order of the selection.
+  // Returns the lines of the pairs that were run, in the order of the selection.
   std::vector<SelftestLine> lines() const {
     std::vector<SelftestLine> done;
     for (const std::optional<SelftestLine>& line : lines_)

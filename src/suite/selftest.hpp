@@ -60,11 +60,11 @@ struct SelftestTask {
   std::function<void(const SelftestLine&)> on_line = [](const SelftestLine&) {};
 };
 
-// Of this executable, those on one of the devices that are asked for; where `names` are given, those of them, by name or family.
-// Throws base::Error for a name that nothing has.
+// Selects this executable's self-test pairs on the devices asked for; with `names`, only those, by name or family. Throws
+// base::Error for a name that nothing has.
 std::vector<const pair::SelftestEntry*> select_selftest(bool host, bool gpu, const std::vector<std::string>& names = {});
 
-// What a pair's result says about the harness.
+// Judges by a pair's result whether the harness works.
 SelftestLine judge_selftest(const pair::SelftestEntry& entry, const evidence::PairResult& result);
 
 // Each in a child process of its own, with short deadlines. Throws base::Error when the GPU is taken.

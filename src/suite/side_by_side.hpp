@@ -18,7 +18,7 @@
 namespace aisp::suite {
 
 inline constexpr const char* against_folder = "against";
-// Where the second process of the side in `folder` is.
+// Returns the folder of the second process of the side in `folder`.
 std::filesystem::path second_process(const std::filesystem::path& folder);
 
 // One child: of which executable, and the folder that its log and its profiles go to.

@@ -190,7 +190,7 @@ class Suite {
   }
 
   PairResult run_here(const Placement& placement, const run::Request& wish) const {
-    // What runs in this very process cannot be stopped in another way; what ended before is in the log.
+    // A pair in this very process cannot be stopped in another way; those that ended before are in the log.
     const base::InterruptEndsAtOnce at_once{
         fmt::format("aisp: interrupted in {}; {}\n", placement.label(), way_on(task_.configuration, folder_))};
     PairResult result = run::run_pair(*placement.entry, wish, {.send = [](const std::string&) {}});
@@ -217,7 +217,7 @@ class Suite {
     if (schedule_ != nullptr) schedule_->stop();
   }
 
-  // What never started is in the reports too, so that nobody takes a part for the whole.
+  // Adds pairs that never started to the reports, so that nobody takes a part for the whole.
   void account_for_the_rest() {
     const bool interrupted = base::interrupted();
     const std::string reason = interrupted                ? "not started: interrupted"
@@ -243,7 +243,7 @@ class Suite {
     suite_.wall_s = base::monotonic_s() - began_s_;
     Finished finished;
     const Records::Closing closing = records_.finish(suite_);
-    // Where the folder went, that is why other files could not be written either.
+    // If the folder is gone, that is why other files could not be written either.
     if (storage_trouble_.empty() || closing.place != base::AppendFile::Place::here) storage_trouble_ = closing.trouble;
     finished.kept = closing.place != base::AppendFile::Place::taken;
     finished.status = exit_status(suite_);

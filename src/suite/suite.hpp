@@ -40,7 +40,7 @@ struct Finished {
 // writable).
 Finished run_suite(const Task& task, RunFolder folder, Watcher& watcher);
 
-// What the user can do about pairs that were not measured, or not kept: "continue with --resume artifacts/nightly".
+// Advises the user on pairs that were not measured, or not kept: "continue with --resume artifacts/nightly".
 std::string way_on(const Configuration& configuration, const std::filesystem::path& folder);
 
 // 130 when interrupted, else 1 when a pair failed, crashed or timed out, else 0.

@@ -16,7 +16,7 @@
 
 namespace aisp::suite {
 
-// What a command is to run, and where. Comes from make_task().
+// The pairs that a command is to run, and where. Comes from make_task().
 struct Task {
   std::vector<const pair::Entry*> selected;
   Configuration configuration;
@@ -38,7 +38,8 @@ Task make_task(std::vector<const pair::Entry*> selected, Configuration configura
 
 // Ordinals of the GPUs that some pair of the task may run on.
 std::vector<int> gpus_in_use(const Task& task);
-// Of these, for as long as anything of the task runs. Throws base::Error (unfit) that names the holder of one that is taken.
+// Locks the task's GPUs for as long as anything of it runs. Throws base::Error (unfit) that names the holder of one that is
+// taken.
 std::vector<base::FileLock> lock_gpus(const Task& task);
 
 // Measures the ceilings of the GPUs that the task will use where nobody has yet, so that its results say percent of this

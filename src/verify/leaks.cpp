@@ -25,7 +25,7 @@ namespace {
 // Allocators round, keep caches and split blocks: less than this says nothing.
 constexpr std::int64_t smallest_host_leak_bytes = 16 << 10;
 
-// What the caches of glibc's threads may take up of one run's blocks, each thread's seven of a size.
+// The most of one run's blocks that the caches of glibc's threads may keep, seven of a size for each thread.
 constexpr std::int64_t most_kept_by_threads_bytes = 1 << 20;
 
 // The most that a run's launches leave where each leaves 32 bytes: those of 128 thousand, which keep the host busy for half a
@@ -90,7 +90,7 @@ void LeakWatch::round_ended() {
 void LeakWatch::after() {
   const Use now = measure();
   std::int64_t device_growth = now.device_bytes - before_.device_bytes;
-  // What other processes took meanwhile is not held against the pair.
+  // Memory that other processes took meanwhile does not count against the pair.
   if (now.own_device_bytes && before_.own_device_bytes)
     device_growth = std::min(device_growth, *now.own_device_bytes - *before_.own_device_bytes);
   growth_ = {.device_bytes = device_growth,
@@ -120,7 +120,7 @@ bool LeakWatch::threads_may_keep_it() const {
 }
 
 std::string LeakWatch::text_of_each(std::size_t runs) {
-  // What drivers take for themselves in a while.
+  // Memory that drivers take for themselves in a while.
   constexpr std::int64_t drivers_own_bytes = std::int64_t{64} << 20, harness_own_bytes = std::int64_t{256} << 10;
   if (runs == 0 || base::under_memory_checker()) return {};
   const auto each = static_cast<std::int64_t>(runs);

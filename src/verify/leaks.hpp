@@ -22,8 +22,8 @@ class LeakWatch {
   void harness_keeps(std::size_t bytes) { kept_bytes_ += static_cast<std::int64_t>(bytes); }
   void after();
   bool grew() const;
-  // What threads of the C library may keep of what was freed, which counts as in use: they fill up within many runs, a leak goes
-  // on.
+  // Whether threads of the C library may have kept the growth: freed blocks in their caches count as in use. The caches fill up
+  // within many runs, a leak goes on.
   bool threads_may_keep_it() const;
   std::string text() const;  // how much, of what, and the buffer that is as large
   // The same where `runs` executions lie between before() and after(), and the harness's own work; empty unless each left

@@ -153,8 +153,8 @@ double most_l2_of_all(const ReferenceSamples& samples, const std::vector<double>
   return std::sqrt(std::max(ratio + more / norm, alike * alike * ratio));
 }
 
-// What lies beyond the limits, or nothing. Those of norms hold for all samples together, unless these are few, and for a group
-// but for what its samples may be off.
+// Describes errors beyond the limits; empty if there are none. Those of norms hold for all samples together, unless these are
+// few, and for a group except for what its samples may be off.
 std::string beyond(const Tolerance& limits, const Errors& errors, const ReferenceSamples& samples, const Buffer& buffer) {
   const pair::Norms& norms = errors.norms;
   const auto count = static_cast<double>(samples.indices.size());

@@ -116,7 +116,7 @@ void SampleWatch::compare(std::size_t v, const std::vector<std::uint64_t>& diges
   if (is_early) copy_outputs(state, state.copies);
   else if (!truth_of_) keep_as_truth(v);
   else text = difference_from_truth(state, nullptr);
-  // What was compared must be what the sample left: nobody may have touched it in between.
+  // The outputs that were compared must be those that the sample left: nothing may have changed them in between.
   if (text.empty() && !same(digests_now(session_))) text = "outputs were written after the end of the sample";
   if (is_early && text.empty()) state.early = {round, digests};
   else found(state, digests, round, text);

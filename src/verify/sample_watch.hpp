@@ -26,7 +26,7 @@ class SampleWatch {
 
   // All inputs have new contents: `seed` gives them again (Session::refill_inputs).
   void inputs_drawn(std::uint64_t seed);
-  // What to look at in the next sample of variant `v`. `dear_inputs`: renewing them takes a large part of a sample.
+  // Returns what to capture in the next sample of variant `v`. `dear_inputs`: renewing them takes a large part of a sample.
   measure::Capture wish(std::size_t v, bool dear_inputs);
   void look(std::size_t v, const measure::Capture& capture, measure::Sample& sample);
   // The truth of the present inputs against the float64 reference, at places drawn now. Between rounds.
@@ -62,7 +62,7 @@ class SampleWatch {
   };
 
   void compare(std::size_t v, const std::vector<std::uint64_t>& digests, int round);
-  // Of the outputs as they are, or of copies of them.
+  // Compares the outputs as they are, or copies of them, with the truth.
   std::string difference_from_truth(const State& state, const std::vector<pair::Snapshot>* copies) const;
   void keep_as_truth(std::size_t v);
   void make_room(const State& state, std::vector<pair::Snapshot>& copies);

@@ -28,7 +28,7 @@ struct Values {
 
 bool takes_value(const CLI::Option& option);
 Values values_of(const CLI::App& command, const CLI::Option& option);
-// Of the words behind a command that belong to no option.
+// Returns the values of a command's positional arguments.
 Values arguments_of(const CLI::App& command);
 
 }  // namespace aisp::cli

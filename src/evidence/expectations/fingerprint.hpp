@@ -34,8 +34,8 @@ std::string hardware_key(const PairResult& pair, const Manifest& manifest);
 
 Fingerprint fingerprint_of(const PairResult& pair, const Manifest& manifest);
 
-// What differs of the host's parts, in words for the reader ("16 usable CPUs, now 2"); empty: times that depend on the host may
-// be compared.
+// Lists differences of the host's parts in words ("16 usable CPUs, now 2"); empty if times that depend on the host may be
+// compared.
 std::vector<std::string> host_differences(const Fingerprint& recorded, const Fingerprint& here);
 // Likewise of the rest: driver, power limit, CUDA runtime, libraries that both know.
 std::vector<std::string> gpu_differences(const Fingerprint& recorded, const Fingerprint& here);

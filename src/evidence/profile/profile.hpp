@@ -10,14 +10,14 @@
 
 namespace aisp::evidence {
 
-// What warps did or waited for, in percent of the time that they were resident.
+// An activity or a reason for waiting, in percent of the time that warps were resident.
 struct Stall {
   std::string reason;  // as NVIDIA's counters name it: long_scoreboard, barrier; "selected" is issuing an instruction
   double percent = 0;
 };
 
-// What hardware counters say of one execution of a variant, from a cold L2, on the pair's first GPU. What the chip or the tool
-// does not count is absent.
+// Hardware counters of one execution of a variant, from a cold L2, on the pair's first GPU. Figures that the chip or the tool
+// does not count are absent.
 struct Counters {
   std::string source;  // "CUPTI", "ncu"
   int passes = 0;      // executions that it took

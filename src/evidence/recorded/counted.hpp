@@ -12,7 +12,7 @@
 
 namespace aisp::evidence {
 
-// Of the files of recorded counters.
+// The version of files of recorded counters.
 inline constexpr int counted_version = 1;
 
 struct CountedVariant {

@@ -24,9 +24,9 @@ class OutputDigests {
   void queue();
   // On streams of the harness: of what the buffers hold now.
   void queue_aside();
-  // What queue_aside() queued is done.
+  // Whether the work that queue_aside() queued is done.
   bool ready() const;
-  // Of session.results() in order; the streams must be idle.
+  // Returns the digests of session.results() in order; the streams must be idle.
   std::vector<std::uint64_t> read() const;
 
  private:

@@ -30,7 +30,7 @@ class DeviceLimits {
   std::vector<OfGpu> gpus_;
 };
 
-// Of this thread: where it may run, its priority, how it rounds.
+// This thread's CPU affinity, priority and rounding mode.
 class HostSettings {
  public:
   HostSettings();

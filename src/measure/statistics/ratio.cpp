@@ -101,8 +101,8 @@ struct Ratio {
     return ranks ? 2 * std::sqrt(2.0 / static_cast<double>(ranks->high - ranks->low)) : 0;
   }
 
-  // What each round adds to the logarithm of the ratio: on which side of a median it lies counts as much as that median is
-  // uncertain. What the series share in a round cancels.
+  // Returns each round's influence on the logarithm of the ratio: its side of a median counts as much as that median is
+  // uncertain. Effects that the series share in a round cancel.
   std::vector<double> influence() const {
     struct Part {
       const Series* series;

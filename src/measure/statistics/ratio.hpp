@@ -19,7 +19,7 @@ struct Interval {
   double relative_width() const { return value > 0 ? (high - low) / value : 0; }
 };
 
-// What a stopwatch reads beyond the work itself, and how well that is known. Milliseconds.
+// The stopwatch's reading beyond the work itself, and its uncertainty. Milliseconds.
 struct Correction {
   std::span<const double> probe;  // readings for the least work there is, one a round; none: nothing is taken out
   double probe_work = 0;          // what that work takes by itself
@@ -53,10 +53,10 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
 // Equal work differs by up to this much between two places in one executable (code and data alignment), and the stopwatch is
 // accurate to 1 %; an interval knows neither, so no verdict rests on less.
 inline constexpr double smallest_difference = 0.01;
-// Of work on the host that is shorter than this, so much more: there a loop that lies otherwise, or other pages, may decide.
+// Extra spread of host work shorter than this: its time may depend on how a loop or its pages are placed.
 inline constexpr double placed_below_ms = 0.1, placement_of_short_host_work = 0.03;
 
-// Of fewer rounds the bootstrap knows too few resamples to mean anything: one round has a single one, and no width.
+// With fewer rounds the bootstrap knows too few resamples to mean anything: one round has a single one, and no width.
 inline constexpr std::size_t fewest_rounds = 5;
 
 // A time must be this many times the correction's accuracy for a verdict.

@@ -168,7 +168,7 @@ AISP_HOST_DEVICE inline double number_of_code(unsigned code, int bits, bool comp
   return (code & sign) != 0 ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
 }
 
-// Of bytes of codes.
+// Returns the error in steps of byte-sized codes.
 AISP_HOST_DEVICE inline double code_steps(double value, double reference, ElementType type) {
   const auto x = static_cast<unsigned>(value), y = static_cast<unsigned>(reference);
   if (type == ElementType::e8m0) return fabs(value - reference);

@@ -21,7 +21,7 @@ inline constexpr int default_poison = 0xFF;
 
 inline bool on_device(const Buffer& buffer) { return buffer.memory == Memory::device; }
 
-// Where a span of elements lives and what they are; `gpu` is the CUDA ordinal, -1 for host memory.
+// The place and the type of a span of elements; `gpu` is the CUDA ordinal, -1 for host memory.
 struct Elements {
   const void* data = nullptr;
   ElementType type = ElementType::record;
@@ -71,10 +71,11 @@ Norms compare(const Elements& x, const Elements& reference, const Comparison& ho
 
 // Fewer elements say little of a group's norm.
 inline constexpr std::size_t least_of_a_group = 32;
-// Of an output with fewer in all, as edges have them, such groups count as one: the norm of some would be near zero by chance.
+// The groups of an output with fewer elements in all, as edges have them, count as one: the norm of some would be near zero by
+// chance.
 inline constexpr std::size_t few_elements = 1024;
 
-// Of `count` elements along `groups`: how many are in a group, and where its k-th is.
+// Returns how many of `count` elements along `groups` are in a group, and where its k-th is.
 AISP_HOST_DEVICE inline std::size_t group_size(const Axis& groups, std::size_t count, std::size_t group) {
   if (groups.count <= 1) return count;
   const std::size_t turn = groups.stride * groups.count, rest = count % turn, before = group * groups.stride;
@@ -84,7 +85,7 @@ AISP_HOST_DEVICE inline std::size_t group_size(const Axis& groups, std::size_t c
 AISP_HOST_DEVICE inline std::size_t group_element(const Axis& groups, std::size_t group, std::size_t k) {
   return groups.count <= 1 ? k : (k / groups.stride * groups.count + group) * groups.stride + k % groups.stride;
 }
-// What each group has comes together: the first of `of_groups` is that of group 0.
+// Combines the groups' norms: the first of `of_groups` is that of group 0.
 Norms whole_of(const std::vector<Norms>& of_groups);
 // Values of `type` from the one to what the other is when it is rounded to it; both finite.
 double steps_between(double value, double reference, ElementType type);

@@ -13,8 +13,8 @@ struct PoolUse {
   std::uint64_t most_reserved_bytes = 0;
 };
 
-// Of the pools that cudaMallocAsync uses on these GPUs; zeros where a GPU has none. A pool that a pair makes for itself is seen
-// by the driver's account only.
+// Returns the use of the pools of cudaMallocAsync on these GPUs; zeros where a GPU has none. Only the driver's account sees a
+// pool that a pair makes for itself.
 PoolUse pool_use(const std::vector<int>& gpus);
 // Overwrites what the pools hold and nobody uses, so that no later allocation finds earlier contents. Waits for the GPUs.
 void scrub_pools(const std::vector<int>& gpus);

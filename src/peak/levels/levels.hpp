@@ -24,7 +24,7 @@ struct Levels {
   std::optional<TwoKinds> l2;  // cycles of a load from either half; absent where all lines are alike, and on the host
 };
 
-// What follows, with what the makers say beside it.
+// The levels derived from the lines, and the makers' figures.
 struct LevelsFound {
   std::vector<Level> memory;       // of the lines, named
   std::vector<Level> translation;  // of the pages: what they span is what the address caches reach

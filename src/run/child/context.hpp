@@ -12,7 +12,7 @@
 
 namespace aisp::run {
 
-// What is asked for and where: all stages read it, none changes it.
+// The request and the machine it runs on: all stages read it, none changes it.
 struct Context {
   const Pair& pair;
   const Request& request;
@@ -32,8 +32,8 @@ enum Stream : std::uint64_t {
   stream_of_timed_inputs,  // on which the audit looks once more
 };
 
-// What a pair holds of the machine from one stage to the next. It outlives the stages: when one of them throws, only who catches
-// that knows whether anything can still be freed.
+// A pair's resources from one stage to the next. They outlive the stages: when one throws, only its caller knows whether anything
+// can still be freed.
 struct Apparatus {
   std::unique_ptr<pair::Session> session;
   std::unique_ptr<measure::Stopwatch> stopwatch;  // from the warm-up on; it uses the session

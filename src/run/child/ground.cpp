@@ -77,7 +77,7 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
   // Before the first CUDA call of this process: the pair sees its own GPUs and no others.
   setenv("CUDA_VISIBLE_DEVICES", base::join(uuids, ",").c_str(), 1);
   machine_->facts = machine::probe_here();
-  // Where CUDA was in use before, as inside of another program, it goes on to see them all.
+  // If CUDA was in use before, as inside another program, it still sees all GPUs.
   std::erase_if(machine_->facts.gpus, [&](const machine::Gpu& gpu) { return std::ranges::find(uuids, gpu.uuid) == uuids.end(); });
   for (const machine::Gpu& gpu : machine_->facts.gpus) ordinals_.push_back(gpu.ordinal);
   if (ordinals_.empty()) return;

@@ -14,7 +14,7 @@
 namespace aisp::run {
 namespace {
 
-// Where the baseline cannot run, or none of the optimized variants, neither can the pair.
+// If the baseline cannot run, or none of the optimized variants, neither can the pair.
 bool skip_unmet(const Context& context, Record& record) {
   if (auto reason = context.ground.unmet(context.pair.needs, context.pair.device)) {
     record.skip(std::move(*reason));

@@ -9,7 +9,7 @@
 
 namespace aisp::run {
 
-// Of a session at the timed shape.
+// Returns the options of a session at the timed shape.
 pair::SessionOptions session_options(const Context& context);
 
 // Checks what the pair needs, opens its session, which belongs to `apparatus` whatever is thrown here, and asks the workload for

@@ -180,7 +180,7 @@ void describe_interrupt(const Ending& ending, PairResult& result) {
   result.reason = fmt::format("interrupted in {}", to_string(ending.late_stage));
 }
 
-// What went wrong beside a result that stands.
+// Describes what went wrong although the result stands.
 void describe_exit(const Ending& ending, PairResult& result) {
   if (ending.killed_for != KilledFor::nothing)
     add_problem(result, Stage::exit, "exit_limit",
@@ -192,7 +192,7 @@ void describe_exit(const Ending& ending, PairResult& result) {
                 fmt::format("its process crashed after its result ({})", signal_words(ending.exit.code)), see_log(ending));
 }
 
-// What was measured and verified before does not depend on how looking inside the variants ended.
+// Measurements and verification made before do not depend on how profiling of the variants ended.
 bool died_looking_inside(const Ending& ending) {
   return ending.report && !ending.report->is_final && ending.report->result.status == Status::passed &&
          (last_stage(ending) == Stage::profiling || last_stage(ending) == Stage::counters) &&

@@ -72,7 +72,7 @@ class Supervisor {
     }
     drain_all();
     ending_.left_behind = child_->kill_leftovers();
-    // Whoever was killed with the child may still be on its way out.
+    // Processes killed with the child may still be on their way out.
     if (ending_.killed_for != KilledFor::nothing)
       std::erase_if(ending_.left_behind, [](const base::Leftover& process) { return process.in_group; });
     if (!reaped_) child_->abandon();

@@ -22,8 +22,8 @@ class ToolProfiles {
       : result_{result}, request_{request}, settings_{settings} {}
 
   void run() {
-    // Where CUPTI reads counters, a variant without them cannot be counted: ncu would hold its kernels back just as well. What
-    // the driver refuses to one it refuses to the other, and has been said.
+    // If CUPTI reads counters, a variant without them cannot be counted: ncu would hold its kernels back just as well. A refusal
+    // by the driver holds for both and was reported.
     if (std::ranges::none_of(result_.variants, has_counters) && std::ranges::none_of(result_.lost, is_refusal))
       each("ncu", [&](VariantResult& variant) { return ncu(variant); });
     if (request_.counters == CounterLevel::full) each("nsys", [&](VariantResult& variant) { return nsys(variant); });

@@ -29,7 +29,7 @@ struct Judge {
 measure::Interval speedup_interval(const std::vector<measure::Sample>& baseline, const std::vector<measure::Sample>& variant,
                                    const Judge& judge, const measure::RatioOptions& options);
 evidence::Speedup speedup_of(const measure::Interval& interval);
-// What nobody may say any more of a variant that failed, or whose pair did.
+// Drops speedup, gain and library share of a variant that failed, or whose pair did.
 void clear_claims(evidence::VariantResult& variant);
 // How many calls it takes until what each of them saves is worth the time of compiling; nothing where none is saved.
 std::optional<double> calls_to_repay(double compile_ms, double baseline_ms, double variant_ms);

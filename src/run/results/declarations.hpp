@@ -11,7 +11,8 @@
 
 namespace aisp::run {
 
-// What no workload of this device costs: a negative amount or none that is a number, nothing at all, device memory on the host.
+// Describes a cost that no workload of this device has: a negative amount or none that is a number, nothing at all, device memory
+// on the host.
 std::optional<std::string> impossible_cost(const Cost& cost, Device device);
 
 // A warning where a limit that the pair chose itself is more than a thousand times the error that was found: what it is meant to

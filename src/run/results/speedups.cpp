@@ -85,7 +85,7 @@ Claims claim_speedups(const std::vector<Timed>& timed, const Judge& judge, const
     if (!interval.measurable) claims.warnings.push_back(too_short_text(timed.front().result, variant, correction));
     if (variant.role != evidence::VariantRole::optimized) continue;
     ++claimants;
-    // What is too short to be measured is not the best, however large its ratio looks.
+    // A variant too short to be measured is not the best, however large its ratio looks.
     const auto rank = [](const measure::Interval& of) { return std::pair{of.measurable, of.value}; };
     if (best != nullptr && rank(interval) <= rank(best_interval)) continue;
     best = &each;

@@ -8,7 +8,7 @@
 
 namespace aisp::run {
 
-// What a pair declares, as results name it.
+// Convert a pair's declarations into the words of results.
 evidence::Device recorded(Device device);
 evidence::Bound recorded(Bound bound);
 evidence::Start recorded(Start start);

@@ -8,8 +8,8 @@
 
 namespace aisp::run {
 
-// Of requests, of what children answer and of what the times in it mean. Raised with every change after which an executable of
-// before it would measure something else than it is asked for, or be misunderstood.
+// The version of requests, of children's answers and of what the times in them mean. Raised with every change after which an
+// older executable would measure something else than it is asked for, or be misunderstood.
 inline constexpr int protocol_version = 1;
 
 // Another build of aisp.

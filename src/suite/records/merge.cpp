@@ -105,7 +105,7 @@ void demand_all(const std::vector<ReadShard>& shards) {
                      one ? "its run" : "their runs"));
 }
 
-// What all manifests say, and nothing where they do not agree.
+// Returns the fields on which all manifests agree; the others are empty.
 Manifest common_part(const std::vector<ReadShard>& shards) {
   const nlohmann::json nothing = Manifest{};
   nlohmann::json common = shards.front().run.manifest;

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What follows the last newline was cut short by a crash or a full disk; a new line must not be glued to it.
+// Drops the text after the last newline, which a crash or a full disk cut short; a new line must not be glued to it.
 std::string whole_lines(const std::string& text) {
   const std::size_t last = text.rfind('\n');
   return last == std::string::npos ? std::string{} : text.substr(0, last + 1);

@@ -45,7 +45,7 @@ class Records {
   };
   Closing finish(const evidence::SuiteResult& suite) const;
 
-  // Of a pair's log, relative to the folder; its directory exists.
+  // Returns the name of a pair's log, relative to the folder; its directory exists.
   std::string log_name(const Placement& placement) const;
 
  private:

@@ -50,7 +50,7 @@ Resumed take_settings(const nlohmann::json& json) {
   Resumed resumed;
   json.at("targets").get_to(resumed.targets);
   for (const Setting& setting : settings()) {
-    // Where the run lies is known, and the name of a new one has no meaning here.
+    // The run's place is known, and the name of a new one has no meaning here.
     if (setting.name == "artifacts-dir" || setting.name == "run-id") continue;
     const auto found = json.find(std::string{setting.name});
     if (found != json.end() && was_set(*found))
@@ -153,7 +153,7 @@ EarlierPart take_over(const evidence::ResultsLog& earlier, const std::vector<Pla
   std::vector<std::string> not_passed, others;
   for (const Placement& placement : placements) {
     const auto found = results.find(placement.label());
-    // What was skipped is asked again: the library may be there now.
+    // A skipped pair is asked again: the library may be there now.
     if (found == results.end() || found->second->status == evidence::Status::skipped) continue;
     const evidence::PairResult& result = *found->second;
     const run::Request wish = request_for(*placement.entry, configuration, placement.point);

@@ -8,7 +8,7 @@
 
 namespace aisp::suite {
 
-// Of the folders in a run's folder in which pairs keep files while they run.
+// The prefix of the folders in a run's folder in which pairs keep files while they run.
 inline constexpr const char* scratch_prefix = ".scratch-";
 
 // The folder of one run, held by a lock while the run goes on, so that nobody cleans or resumes it meanwhile.

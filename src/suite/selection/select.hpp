@@ -20,7 +20,7 @@ struct Selection {
 Selection select(std::span<const pair::Entry> registry, std::span<const pair::NotBuilt> not_built,
                  const std::vector<std::string>& targets);
 std::vector<const pair::Entry*> select(std::span<const pair::Entry> registry, const std::vector<std::string>& targets);
-// Of this executable.
+// Selects from this executable.
 Selection select_here(const std::vector<std::string>& targets);
 
 }  // namespace aisp::suite

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double slack = 0.05;
 
-// Of 39 pairs on an H100 with default settings: 3.9 s and 54 times the sum of the medians explain 65 % of the variance of their
+// From 39 pairs on an H100 with default settings: 3.9 s and 54 times the sum of the medians explain 65 % of the variance of their
 // times. A pair without a record is taken to be an average one.
 constexpr double seconds_of_any_pair = 4, executions = 50;
 constexpr int seconds_without_record = 6;

@@ -27,7 +27,7 @@ struct ShardedPair {
 // The shard of each pair, from 0; every shard has at least one where there are as many pairs.
 std::vector<int> cut(const std::vector<ShardedPair>& pairs, int shards);
 
-// What a run of the pair takes, from the medians that are recorded of its variants on the slowest hardware that has a record.
+// Returns the expected time of the pair, from the medians recorded of its variants on the slowest hardware that has a record.
 int expected_seconds(const pair::Entry& entry, const std::vector<evidence::Expectations>& recorded);
 
 struct Part {

@@ -15,8 +15,8 @@ void check_sizes(const std::vector<const pair::Entry*>& selected, const Configur
 // Under --sweep, those of the pairs that declare cases; throws base::Error (nothing) where none does.
 std::vector<const pair::Entry*> with_cases(std::vector<const pair::Entry*> selected, const Configuration& configuration);
 
-// What a run measures of the pair: each of its cases under --sweep, at each combination of the values that --size gives; one
-// point at least. Every name is another.
+// Returns the points that a run measures of the pair: each of its cases under --sweep, at each combination of the values that
+// --size gives; one point at least. No two have one name.
 std::vector<Point> points_of(const pair::Entry& entry, const Configuration& configuration);
 
 }  // namespace aisp::suite

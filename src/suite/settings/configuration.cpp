@@ -76,7 +76,7 @@ void apply(Configuration& configuration, std::string_view name, const std::vecto
 }
 
 std::uint64_t drawn_seed() {
-  // What every JSON reader holds exactly.
+  // 53 bits, which every JSON reader holds exactly.
   return base::entropy() >> 11;
 }
 

@@ -61,12 +61,12 @@ double parse_duration(std::string_view text);
 
 // From the system's entropy, so that no pair can know it; below 2^53, which every reader of JSON can keep.
 std::uint64_t drawn_seed();
-// Where nobody set a seed: 42 for a reproducible run, a drawn one for every other.
+// Sets a seed if none is given: 42 for a reproducible run, a random one for every other.
 void settle_seed(Configuration& configuration);
 
-// Where nobody set a shard: that of the Slurm array or of the indexed Job of Kubernetes (JOB_COMPLETIONS says of how many) in
-// which this process runs. `variable` gives the value of an environment variable, or null. Returns what the user should know
-// where there is an index and no count; throws base::Error (usage) for what cannot be an index of that many.
+// Takes the shard, if none is given, from the Slurm array or the indexed Job of Kubernetes (JOB_COMPLETIONS says of how many) in
+// which this process runs. `variable` gives the value of an environment variable, or null. Returns what the user should know of
+// an index without a count; throws base::Error (usage) for one that is not in range.
 std::string settle_shard(Configuration& configuration, const std::function<const char*(const char* name)>& variable);
 
 // One of the results that a run has of a pair (suite/sweep_cases.hpp).
@@ -75,7 +75,7 @@ struct Point {
   pair::SizeMap sizes;  // set by --size or by a case
 };
 
-// What the child of `entry` is asked to do at `point`: the pair's own overrides where nobody set anything else.
+// Returns the request to the child of `entry` at `point`: the pair's own overrides unless the user set something else.
 run::Request request_for(const pair::Entry& entry, const Configuration& configuration, const Point& point = {});
 
 // {"iterations": {"value": 20, "origin": "default"}, ...}, and under "pairs" what single pairs changed.

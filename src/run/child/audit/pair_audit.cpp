@@ -23,7 +23,7 @@ namespace aisp::run {
 namespace {
 
 constexpr int audited_rounds = 5;
-// Of the host in run().
+// Limits for the time of the host in run().
 constexpr double least_run_ms = 0.5, launch_ms = 0.03;
 constexpr double longest_prepare_ms = 3000;
 
@@ -91,7 +91,7 @@ void note_kernels(Record& record, const Timed& timed, std::vector<profile::Compi
     timed.result->kernels.push_back({kernels[i].name, kernels[i].registers, kernels[i].local_bytes});
 }
 
-// What a variant takes may depend on its data: then executions on the very inputs of timed rounds take what was timed on them.
+// Compares executions on the inputs of timed rounds with the samples on those inputs: a variant's time may depend on its data.
 bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const Comparison& with, std::mt19937_64& random) {
   const std::vector<std::uint64_t> inputs = timed_inputs(timed, with.constants_since_round, audited_rounds, random);
   if (inputs.empty()) return false;

@@ -12,8 +12,8 @@ namespace aisp::run {
 ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, Start start, const Samples& samples,
                 const ProbeWork& assumed);
 
-// What the samples are worth: times without the stopwatch's own, the figures that come from them, speedups, the best variant, and
-// the checks that can void them.
+// Judges the samples: times without the stopwatch's own, the figures derived from them, speedups, the best variant, and the
+// checks that can void them.
 void judge(const Context& context, Record& record, pair::Session& session, const Samples& samples,
            const measure::Correction& correction);
 

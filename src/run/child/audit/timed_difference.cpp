@@ -10,9 +10,10 @@
 namespace aisp::run {
 namespace {
 
-// Of the audit and the timed rounds, which have other pauses, and so another clock on a chip at its power cap.
+// The audit and the timed rounds may differ by this part: they have other pauses, and so another clock on a chip at its power
+// cap.
 constexpr double other_pace = 0.2;
-// What CUPTI takes beside a sample, at most.
+// The most that CUPTI adds to a sample.
 constexpr double audit_slack_ms = 0.003;
 // And for each kernel where they are short: it keeps those from overlapping that are independent, as the branches of a graph are.
 // 320 kernels of 0.7 us in 16 branches took 1.4 to 2.5 us each under CUPTI.
@@ -21,7 +22,7 @@ constexpr double audit_kernel_slack_ms = 0.002, short_kernel_ms = 0.003;
 // and 1 us each when they were timed.
 constexpr double audit_node_slack_ms = 0.004, short_node_ms = 0.006;
 
-// What CUPTI may add to the time in which the GPU is busy.
+// Returns the most that CUPTI may add to the time in which the GPU is busy.
 double slack_ms_of(const Medians& medians) {
   const auto of_short_ones = [&](double count, double slack_ms, double short_ms) {
     return medians.busy_ms <= medians.calls * short_ms ? slack_ms * std::max(0.0, count - 1) : 0;

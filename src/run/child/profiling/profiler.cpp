@@ -71,7 +71,7 @@ Profiler::~Profiler() = default;
 
 profile::Recording Profiler::record(const Variant& variant, profile::Detail detail) {
   recorder_.start(detail);
-  // What CUPTI does at the first launch of each kernel and graph took 0.1 ms and more, which the second does not pay.
+  // CUPTI's work at the first launch of each kernel and graph took 0.1 ms and more, which the second does not pay.
   executor_.load(variant);
   measure::Capture capture{.digest = false};
   executor_.make_ready(variant, capture);

@@ -41,7 +41,7 @@ class Profiler {
 // and the resident memory at each of them.
 ProfiledVariant profile_on_host(pair::Session& session, const Variant& variant, const std::string& target);
 
-// What the workload marks becomes NVTX's ranges and marks.
+// Turns the workload's marks into NVTX ranges and marks.
 inline void watch_ranges(pair::Session& session) {
   session.launch().on_push_range = profile::push_range;
   session.launch().on_pop_range = profile::pop_range;

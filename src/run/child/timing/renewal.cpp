@@ -37,7 +37,7 @@ std::uint64_t Renewal::draw(Kind kind) {
     session_.refill(random_());
     std::shuffle(variants_.begin(), variants_.end(), random_);
     for (const Variant* variant : variants_) session_.prepare(*variant);
-    // What was written to files is not to be written back to the disk beside the samples.
+    // Writes files back now, so that this does not happen during samples.
     if (session_.has_files()) sync();
   }
   const double variable_s = base::monotonic_s();

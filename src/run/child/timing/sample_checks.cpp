@@ -13,8 +13,8 @@
 namespace aisp::run {
 namespace {
 
-// Of the CPU, that child processes may take in a round beside its samples: to fall asleep and to be woken; on the host also a
-// share of the shortest sample. Those of a GPU pair have nothing to do that its time would show.
+// CPU time that child processes may take per round outside its samples, to fall asleep and to be woken; on the host also a share
+// of the shortest sample. Children of a GPU pair have nothing to do that its time would show.
 constexpr double most_child_ms = 0.02, most_child_ms_on_gpu = 0.005, most_child_share = 0.1;
 // Other work shorter than this is the host's own delay in asking.
 constexpr double least_other_work_ms = 0.25, least_other_work_share = 0.02;

@@ -23,7 +23,7 @@ struct ProbeWork {
   double ms = 0;          // 0: the stopwatch reads nothing but it, or there is none
   bool measured = false;  // by CUPTI, not assumed
 };
-// What is known before the audit.
+// Returns the probe's work as known before the audit.
 ProbeWork assumed_probe_work(const Context& context);
 
 // It refers to the readings in `samples`, which must outlive it.

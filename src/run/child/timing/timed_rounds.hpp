@@ -14,7 +14,7 @@
 
 namespace aisp::run {
 
-// What stands beside the rounds and sees them: what samples computed, on which inputs, and the memory they leave.
+// Observers of the rounds: the results of samples, their inputs, and the memory they leave.
 struct Watchers {
   verify::SampleWatch& samples;
   PresentInputs& inputs;

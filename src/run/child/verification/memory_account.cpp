@@ -90,7 +90,7 @@ void account_memory(const Context& context, Record& record, pair::Session& sessi
     result.memory = memory_of(session, *variant, start, free_before, host_peak_is_own);
     if (!host_peak_is_own && variant == &context.pair.baseline)
       record.lose(evidence::LostKind::other, "no peak of host memory per variant, only of all: this kernel does not reset it");
-    // What one variant loads stays for the next, so the last says it all.
+    // Code that one variant loads stays for the next, so the last says it all.
     if (session.on_gpu()) apart = disagreement(result.memory, session.buffers().size());
   }
   // Inside of another program, its allocators have a part in it.

@@ -23,7 +23,7 @@ evidence::MemoryUse memory_of(pair::Session& session, const Variant& variant, St
 // it held at most, pools included.
 void add_own_allocations(evidence::MemoryUse& use, std::uint64_t most_bytes);
 
-// What to say where the driver's figure and ours are further apart than allocations of this number explain; empty otherwise.
+// Returns a message if the driver's figure and ours are further apart than this number of allocations explains; empty otherwise.
 std::string disagreement(const evidence::MemoryUse& use, std::size_t allocations);
 
 // Executes each active variant once more and gives it what it takes. Before the stopwatch exists, whose own buffers the driver

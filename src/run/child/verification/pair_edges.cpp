@@ -46,7 +46,7 @@ void verify_edges(const Context& context, Stages& stages, Record& record, Start 
   if (context.pair.edges.empty() || !context.request.sizes.empty()) return;
   stages.begin(evidence::Stage::edges, context.request.limits.verify);
   for (const Case& edge : context.pair.edges) {
-    // Where an edge before found the baseline wrong, there is nothing to hold the others against.
+    // If an earlier edge found the baseline wrong, there is nothing to compare the others with.
     const std::vector<const Variant*> active = record.active();
     if (active.empty() || active.front() != &context.pair.baseline) break;
     record.begin_edge(edge);

@@ -58,7 +58,7 @@ void absorb_timed_shape(const Context& context, Record& record, std::vector<veri
     evidence::VariantResult& variant = record.of(outcome.variant);
     if (context.pair.verification == Verification::small_shape) note_agreement(variant, outcome.accuracy);
     else note_accuracy(variant, outcome.accuracy);
-    // What a user pays, the first at the timed shape: a later one may find what the first tuned or compiled.
+    // The cost a user pays is the first at the timed shape: a later one may find what the first tuned or compiled.
     if (variant.prepare_ms == 0) variant.prepare_ms = outcome.prepare_ms;
   }
 }
@@ -115,7 +115,7 @@ std::optional<Verified> verify_first(const Context& context, Record& record, pai
     return verify_shapes(context, record, session, options, nullptr);
   });
   absorb_timed_shape(context, record, verified.outcomes);
-  // Of the timed shape where there are two, and of the run's own seed.
+  // The digests are those of the timed shape if there are two, and of the run's own seed.
   for (const verify::Outcome& outcome : verified.outcomes) note_digests(record.of(outcome.variant), outcome);
   warn_of_loose_limits(context.pair, record);
   warn_of_constant_inputs(record, session);
