@@ -70,7 +70,7 @@ option_of() {
   esac
 }
 
-# What the driver says of a setting now. MIG is told as it will be after a pending reset.
+# Prints the driver's present value of a setting; for MIG the one after a pending reset.
 now_of() {
   case $1 in
     'persistence mode') smi "$2" persistence_mode ;;

@@ -104,7 +104,7 @@ class Handle {
   explicit Handle(const BufferView& buffer) : buffer_{&buffer} {}
   T* data() const { return static_cast<T*>(buffer_->data); }
 
-  // What the buffer was filled with: float64 for floating-point elements, T itself for integers and records.
+  // Returns the contents that the buffer was filled with: float64 for floating-point elements, T itself for integers and records.
   auto filled(std::size_t index) const {
     T value;
     if (buffer_->host_copy != nullptr) value = reinterpret_cast<const T*>(buffer_->host_copy)[index];

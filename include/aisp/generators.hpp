@@ -62,7 +62,7 @@ struct Pattern {
   std::size_t bins = 0;
   Bin bin[most_bins];
 
-  // Of the elements at all three places, or at as many as are given. The number of a place counts among the first.
+  // A change to the elements at all three places, or at as many as are given. Places are numbered among the first.
   struct Change {
     enum class Kind : std::uint8_t { none, times, plus_steps, on_grid, set };
     Kind kind = Kind::none;

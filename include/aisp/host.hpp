@@ -25,7 +25,7 @@ inline void pause_cpu() {
 #endif
 }
 
-// What a system call says: "cannot open the file: Permission denied".
+// Throws a system call's error: "cannot open the file: Permission denied".
 [[noreturn]] inline void fail(const char* what, int error = errno) {
   throw std::system_error{error, std::generic_category(), what};
 }

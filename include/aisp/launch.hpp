@@ -67,8 +67,9 @@ void launch_kernel(cudaStream_t stream, void (*kernel)(Parameters...), const Gri
   detail::launch_values(stream, kernel, grid, detail::to_parameter<Parameters>(std::forward<Arguments>(arguments))...);
 }
 
-// What a variant's method gets. Work must be ordered after what `stream` holds at entry and before what it holds at return: other
-// streams fork from it and join it again with events. The harness forks and joins the streams of a pair's further GPUs itself.
+// The argument of a variant's method. Work must be ordered after what `stream` holds at entry and before what it holds at return:
+// other streams fork from it and join it again with events. The harness forks and joins the streams of a pair's further GPUs
+// itself.
 class Launch {
  public:
   cudaStream_t stream = nullptr;          // of the first GPU; null for host pairs

@@ -33,7 +33,7 @@ constexpr std::string_view name_of(Library library) {
   return names[static_cast<std::size_t>(library)];
 }
 
-// What a pair or variant cannot do without. Unmet needs skip it with a plain reason; they never fail it.
+// Requirements of a pair or variant. Unmet needs skip it with a plain reason; they never fail it.
 struct Needs {
   int min_sm = 80;  // compute capability times ten
   int max_sm = 0;   // last family that runs this code (architecture-specific code); 0: no limit

@@ -51,7 +51,7 @@ inline constexpr Factory make = &detail::Made<W>::from;
 inline constexpr std::uint32_t all_outputs = ~0u;
 inline constexpr std::uint32_t no_outputs = 0;  // of a control that computes nothing valid: it is timed, not compared
 
-// Of every kernel that a variant launches, per thread; a kernel beyond them fails the variant.
+// Limits for every kernel that a variant launches, per thread; a kernel beyond them fails the variant.
 struct KernelLimits {
   int registers = 0;       // at most; 0: no limit
   int local_bytes = -1;    // at most, of local memory: spilled registers and arrays; -1: no limit
@@ -125,8 +125,8 @@ enum class Cache : std::uint8_t { cold, hot };
 // Immediate: for pairs whose subject is launch or submission cost, and for variants that wait for the GPU themselves.
 enum class Start : std::uint8_t { released, immediate };
 
-// Where the float64 reference is compared: at the timed shape, or at the small one of Setup::shape() when the full one is too
-// dear (variants are then compared with the baseline in full at both).
+// The shape at which the float64 reference is compared: the timed one, or the small one of Setup::shape() if the full one is too
+// expensive (variants are then compared with the baseline in full at both).
 enum class Verification : std::uint8_t { timed_shape, small_shape };
 
 // Limits of a pair that needs other ones than the defaults. Settings files and flags come before them; 0: the default.

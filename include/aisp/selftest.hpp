@@ -12,7 +12,7 @@ namespace aisp::selftest {
 
 enum class Ends : std::uint8_t { passed, failed, timeout, crashed };
 
-// Who must complain, as "verify/written": the stage, and the check.
+// The check that must complain, as "verify/written": the stage, and the check.
 struct Complaint {
   std::string_view stage{};
   std::string_view check{};

@@ -65,8 +65,8 @@ struct SmStream {
   int sms = 0;  // on which its kernels run
 };
 
-// What a workload's constructor gets: registered buffers, files, streams and threads, all freed by the harness, and the sizes to
-// use.
+// The argument of a workload's constructor: registered buffers, files, streams and threads, all freed by the harness, and the
+// sizes to use.
 class Setup {
  public:
   template <class T>

@@ -59,7 +59,7 @@ constexpr Tolerance within_steps(double most_steps, double share) {
 // Limits that several pairs share. One rounding of an output to bf16 is 1.6e-3, and what comes before it adds less: sums of 128
 // products in 14 bits, an approximated tanh.
 inline constexpr Tolerance rounded_to_bf16 = within(2.5e-3);
-// Of FP8 products whose sums never leave the tensor cores, which keep about 14 bits of them at each addition.
+// For FP8 products whose sums never leave the tensor cores, which keep about 14 bits of them at each addition.
 inline constexpr Tolerance fast_accumulation = within(4e-3);
 // Rounding both operands to TF32 makes 3e-4; a library that cuts the bits off instead comes to about twice that.
 inline constexpr Tolerance tf32_operands = within(1e-3);

@@ -39,7 +39,7 @@ struct Cost {
   List<Cost> phases{};           // in_turn() sets them
 };
 
-// Of steps that cannot overlap, because each needs all of what the one before it computes: their floors add up.
+// The cost of steps that cannot overlap, because each needs the complete result of the one before: their floors add up.
 inline Cost in_turn(List<Cost> phases) {
   Cost cost;
   cost.phases = std::move(phases);
@@ -66,7 +66,7 @@ class Workload {
   virtual ~Workload() = default;
 
   virtual Cost cost() const = 0;
-  // Where a variant must do less or other work than the baseline (half the bytes, another math unit).
+  // Returns the cost of a variant that must do less or other work than the baseline (half the bytes, another math unit).
   virtual Cost variant_cost(std::string_view /*variant*/) const { return cost(); }
 
   // Float64 reference of element `index` of the only output (or inout). Called from several threads.

@@ -13,7 +13,7 @@
 
 namespace aisp {
 
-// Of GPUs with compute capability `least`.x to `last`.x.
+// A test for GPUs with compute capability `least`.x to `last`.x.
 template <int least, int last = 99>
 class GpuTest : public testing::Test {
  protected:

@@ -62,7 +62,7 @@ std::string why_skipped(const Pair& pair, const Machine& machine) {
   return reasons;
 }
 
-// What a reason must say of needs that one such GPU does not meet.
+// Returns the words that a reason must have about needs that one such GPU does not meet.
 std::vector<std::string> needed_and_there(const Needs& needs, const Kind& kind) {
   const std::string there = "sm_" + std::to_string(kind.sm);
   if (needs.gpus > 1) return {"needs " + std::to_string(needs.gpus) + " GPUs", "found 1"};

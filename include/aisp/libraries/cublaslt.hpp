@@ -138,7 +138,7 @@ class MatmulPlan {
     cublasLtMatmulAlgo_t raw{};
   };
   static constexpr int most_proposals = 32;
-  // What an algorithm is chosen for, the GPU included.
+  // The properties that an algorithm is chosen for, the GPU included.
   using Kind = std::array<std::uint64_t, 18>;
   // One factor in the type that the product's factors have.
   union Factor {
@@ -229,7 +229,7 @@ class MatmulPlan {
     layout_a_ = p.a_is_transposed ? layout(p.operands, p.m, p.k) : layout(p.operands, p.k, p.m);
     const cudaDataType_t of_b = p.b_operands.value_or(p.operands);
     layout_b_ = p.b_is_transposed ? layout(of_b, p.k, p.n) : layout(of_b, p.n, p.k);
-    // What would be added to a result in FP8 has to be wider.
+    // An addend of a result in FP8 has to be wider.
     const bool is_fp8 = p.result == CUDA_R_8F_E4M3 || p.result == CUDA_R_8F_E5M2;
     layout_c_ = layout(is_fp8 ? CUDA_R_16BF : p.result, p.n, p.m, p.c_pitch);
     if (is_fp8) layout_fp8_ = layout(p.result, p.n, p.m, p.c_pitch);
@@ -253,7 +253,7 @@ class MatmulPlan {
     check(call(operation_.get(), attribute, &value, sizeof value));
   }
 
-  // What the heuristic proposes, the best first as it thinks; at least one.
+  // Returns the algorithms that the heuristic proposes, the best first by its estimate; at least one.
   std::vector<Algorithm> proposals(int most) const {
     const auto create = CublasLt::function<decltype(cublasLtMatmulPreferenceCreate)>("cublasLtMatmulPreferenceCreate");
     const auto limit = CublasLt::function<decltype(cublasLtMatmulPreferenceSetAttribute)>("cublasLtMatmulPreferenceSetAttribute");

@@ -223,7 +223,7 @@ class Graph {
     return static_cast<int>(tensors_.size()) - 1;
   }
 
-  // Of the configurations that the heuristics name, in their order, the first `most` that the library can build.
+  // Makes the first `most` plans that the library can build, in the order in which its heuristics name them.
   void make_plans(std::initializer_list<int> modes, std::size_t most) {
     std::vector<RawDescriptor> operations;
     for (const Descriptor& operation : operations_) operations.push_back(operation.raw());

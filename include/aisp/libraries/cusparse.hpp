@@ -227,7 +227,7 @@ class SpmvPlan {
     sparse_.use(stream);
     chosen_->run();
   }
-  // What cusparseSpMV_preprocess of the chosen algorithm took, until its work was done.
+  // Returns the time of cusparseSpMV_preprocess for the chosen algorithm, until its work was done.
   double preprocess_ms() const { return chosen_ ? chosen_->preprocess_ms() : 0; }
 
  private:

@@ -37,10 +37,10 @@ std::unique_ptr<CutlassPlan> plan_cutlass_fp8(const CutlassProblem& problem);
 std::unique_ptr<CutlassPlan> plan_cutlass_block_scaled(const CutlassProblem& problem, const float* a_scales,
                                                        const float* b_scales);
 
-// Of what libaisp_cutlass.so was made of, "4.2.0"; throws Unsupported as the plans do.
+// Returns the version of CUTLASS that libaisp_cutlass.so was made of, "4.2.0"; throws Unsupported as the plans do.
 std::string_view cutlass_version();
 
-// What to do where it is missing.
+// Advice for when it is missing.
 inline constexpr std::string_view get_cutlass =
     "./setup.sh --cutlass builds it, or set AISP_LIBRARY_PATH to the folder that holds it";
 

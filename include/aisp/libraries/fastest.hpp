@@ -14,7 +14,7 @@
 
 namespace aisp {
 
-// What `--reproducible` has in place of a variant that is chosen by the clock.
+// The reason why `--reproducible` leaves out a variant that is chosen by the clock.
 inline constexpr const char* not_reproducible =
     "the clock would choose its algorithm, which --reproducible rules out; the library's own choice is measured beside it";
 

@@ -27,7 +27,7 @@ struct LinkInput {
 
 enum class LinkMode : std::uint8_t { machine_code, optimized };  // optimized: all inputs have LTO IR, and are compiled as one
 
-// What is linked is kept as what NVRTC compiles is.
+// Links device code; results are kept as those of NVRTC are.
 class NvJitLink {
  public:
   static constexpr Library library = Library::nvjitlink;

@@ -34,8 +34,8 @@ namespace compile {
 class Store;
 }
 
-// What is compiled is kept, in memory and in the folder of aisp's cache, for the next call with the same source, headers and
-// options, version of NVRTC and architecture. May be used by several threads at once.
+// Compiles device code and keeps it, in memory and in the folder of aisp's cache, for the next call with the same source, headers
+// and options, version of NVRTC and architecture. May be used by several threads at once.
 class Nvrtc {
  public:
   static constexpr Library library = Library::nvrtc;
