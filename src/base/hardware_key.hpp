@@ -8,8 +8,7 @@
 namespace aisp::base {
 
 // Returns a GPU's key: its driver name without maker and brand, so that every product, form factor, memory size and MIG profile
-// has a key of its own. all that the name says but the maker and the brand, so that every product, every form factor, every size
-// of memory and every MIG profile has a key of its own. "NVIDIA H200" is h200, "NVIDIA H100 80GB HBM3" h100_80gb_hbm3, "NVIDIA
+// has a key of its own. "NVIDIA H200" is h200, "NVIDIA H100 80GB HBM3" h100_80gb_hbm3, "NVIDIA
 // H100 PCIe" h100_pcie, "NVIDIA A100-SXM4-40GB MIG 1g.5gb" a100_sxm4_40gb_mig_1g_5gb. Only a-z, 0-9 and _.
 std::string gpu_key(std::string_view name);
 
