@@ -61,9 +61,8 @@ double pcie_bytes_s(int generation, int width);  // one direction, line code tak
 double memory_clock_bytes_s(const Gpu& gpu);     // two transfers a clock, as drivers state the clocks of HBM and GDDR
 
 // Returns the bandwidth of device memory for a mix of reads and writes, bytes per second. Memory loses time when it turns from
-// one to the other: a copy turns most, a workload that only reads
-// never. Between the two the loss grows with the smaller part (a triad, one third written, was measured at 4.35 TB/s on an H200;
-// 4.57 and 4.25 for reads and copies give 4.35).
+// one to the other: a copy turns most, a workload that only reads never. Between the two the loss grows with the smaller part (a
+// triad, one third written, was measured at 4.35 TB/s on an H200; 4.57 and 4.25 for reads and copies give 4.35).
 double memory_bytes_s(double bytes, double bytes_written, const Ceilings& ceilings);
 
 struct FloorTime {

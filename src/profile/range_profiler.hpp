@@ -13,8 +13,7 @@ namespace aisp::profile {
 using MetricValues = std::map<std::string, double>;  // by the metric's name; those that the chip does not have are absent
 
 // Returns those of `wanted` that a chip ("GH100") has, in their order; needs no GPU. `availability`: counters that the driver
-// allows this process, all if empty. Throws
-// Unsupported without CUPTI and for a chip that it does not know.
+// allows this process, all if empty. Throws Unsupported without CUPTI and for a chip that it does not know.
 std::vector<std::string> known_metrics(const std::string& chip, const std::vector<std::string>& wanted,
                                        const std::vector<std::uint8_t>& availability = {});
 
