@@ -47,8 +47,8 @@ __global__ __launch_bounds__(merge_threads) void merge_kernel(uint4* o, const fl
 struct Task {
   int chunk, first_slot, slots;
 };
-// Who has which chunks, and in which slot a GPU keeps the keys and values of each. What a chunk's queries see lies together, its
-// own keys last. An all-gather reads the two own slots from first_own on and writes slots 0 to 3.
+// The chunks of each GPU, and the slot in which it keeps the keys and values of each. The keys that a chunk's queries see lie
+// together, its own last. An all-gather reads the two own slots from first_own on and writes slots 0 to 3.
 struct Split {
   std::array<std::array<int, 2>, gpus> own;
   std::array<std::array<int, chunks>, gpus> slot;
@@ -82,7 +82,7 @@ class ContextParallel final : public Workload {
   explicit ContextParallel(Setup& setup)
       : gpus_{setup}, chunk_{setup.shape(setup.size("tokens"), 808) / chunks}, nccl_{setup, gpus_.ordinals(), gpus} {
     if (gpus_.count() != gpus) throw Unsupported{"this pair is written for two GPUs; choose them with --gpus"};
-    // Where a row's largest scores are differs: half of the heads have keys that grow from chunk to chunk, in the others they
+    // The places of a row's largest scores differ: half of the heads have keys that grow from chunk to chunk, in the others they
     // shrink.
     const Axis all_heads{head_size, heads};
     for (int c = 0; c < chunks; ++c) {
@@ -111,7 +111,7 @@ class ContextParallel final : public Workload {
     watching_ = setup.stream(0);
   }
 
-  // Of each GPU: half of what all rows together see, and half of all keys and values.
+  // The cost of each GPU: half of what all rows together see, and half of all keys and values.
   Cost cost() const override {
     const auto length = static_cast<double>(chunks * chunk_);
     return {.flops = 4 * row_elements * length * (length + 1) / 2 / gpus,
@@ -147,7 +147,7 @@ class ContextParallel final : public Workload {
     metrics.report_rate("tokens", static_cast<double>(chunks * chunk_), "tokens/s");
   }
 
-  // What each split has on its GPUs before the run.
+  // Place each split's data on its GPUs before the run.
   void place_contiguous(Launch& launch) { place(launch, contiguous); }
   void place_zigzag(Launch& launch) { place(launch, zigzag); }
   void place_all(Launch& launch) {

@@ -25,7 +25,7 @@ __device__ __forceinline__ float largest_magnitude(const float (&x)[packet]) {
   for (int k = 0; k < packet; ++k) largest = fmaxf(largest, fabsf(x[k]));
   return largest;
 }
-// What a row is divided by, so that its largest element becomes the type's largest; and its inverse, 0 for a row of zeros.
+// Returns a row's divisor, so that its largest element becomes the type's largest; and its inverse, 0 for a row of zeros.
 __device__ __forceinline__ float row_scale(float largest) { return largest > 0 ? largest / largest_e4m3 : 1; }
 __device__ __forceinline__ float quantizing_factor(float largest) { return largest > 0 ? largest_e4m3 / largest : 0; }
 

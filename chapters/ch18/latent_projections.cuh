@@ -119,7 +119,7 @@ __global__ __launch_bounds__(merge_warps * 32) void merge_latents_kernel(Splits 
   store_latents(to + (std::size_t(sequence) * heads + head) * latent_size, values);
 }
 
-// What the projection to values multiplies: merged results, or states that each block merges for itself.
+// The factors of the projection to values: merged results, or states that each block merges for itself.
 struct MergedLatents {
   const bf16* latents;
   __device__ __forceinline__ const bf16* rows(bf16*, int sequences, int first, int head, int heads, std::size_t& pitch) const {

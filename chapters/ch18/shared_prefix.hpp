@@ -12,7 +12,7 @@ namespace aisp::ch18 {
 
 constexpr int page_rows = 16, prefix_splits = 8;
 
-// What follows from the sizes alone. The prefix is a whole number of pages, since only those are shared.
+// Sizes that follow from the options alone. The prefix is a whole number of pages, since only those are shared.
 struct SharedPrefix {
   std::size_t batch, prefix, suffix;
   std::size_t prefix_pages() const { return prefix / page_rows; }

@@ -34,7 +34,7 @@ __host__ __device__ inline float step_of(unsigned candidate, unsigned candidates
   return largest_clip * static_cast<float>(candidate + 1) / static_cast<float>(candidates) / largest_code;
 }
 
-// What is lost when x becomes a whole number of steps, 127 at most, and is multiplied by the step again. Both signs lose the
+// Returns the loss when x becomes a whole number of steps, 127 at most, and is multiplied by the step again. Both signs lose the
 // same; next to 2^23 the numbers of fp32 are 1 apart, and adding rounds, for which the instruction of its own is slow.
 __device__ __forceinline__ float squared_error(float x, float step, float inverse_step) {
   constexpr float shift = 0x1p23f;

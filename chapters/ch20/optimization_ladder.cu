@@ -119,7 +119,7 @@ class OptimizationLadder final : public Workload {
         },
         true);
   }
-  // What is to be written is NaN before each run.
+  // Sets all outputs to NaN before each run.
   void reset(Launch& launch) {
     for (const bool is_quantized : {false, true})
       launch(decoder::poison_kernel<ContiguousCache>, {dim3{steps, static_cast<unsigned>(requests_)}, 256},
@@ -296,7 +296,7 @@ extern constinit const Pair optimization_ladder{
                             .prepare = call<&OptimizationLadder::prepare_fp8>,
                             .reset = call<&OptimizationLadder::reset>,
                             .changes_precision = true}}),
-    // What a technique gains depends on what came before it: the batch without graph and fusion.
+    // A technique's gain depends on what came before it: the batch without graph and fusion.
     .controls = variants({{.name = "batched_first",
                            .run = call<&OptimizationLadder::batched_first>,
                            .prepare = call<&OptimizationLadder::prepare>,

@@ -7,7 +7,7 @@
 
 namespace aisp::attention {
 
-// Where a score stands. `distance` is that of the key from the row's own (0 with equal lengths on the diagonal, below 0 for
+// The place of a score. `distance` is that of the key from the row's own (0 with equal lengths on the diagonal, below 0 for
 // earlier keys), as a number that costs no conversion.
 struct At {
   int sequence, head, row, key;
