@@ -35,7 +35,7 @@ class NvJitLink {
   NvJitLink();  // for the current GPU
   NvJitLink(int sm, const std::filesystem::path& cache);
 
-  // Throws std::runtime_error with one clear line, and then all that the linker says.
+  // Throws std::runtime_error with one clear line, followed by the linker's whole log.
   CompiledCode link(const std::string& kernel, const std::vector<LinkInput>& inputs, LinkMode mode) const;
 
   template <class F>
