@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What nvidia-smi can set on a GPU before it is measured, each setting with its command.
+# The settings that nvidia-smi can change on a GPU before it is measured, each with its command.
 set -euo pipefail
 # shellcheck source=scripts/tuning/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/tuning/common.sh"

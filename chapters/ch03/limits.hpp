@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process may use of the machine: CPUs by its affinity and by its control groups, and memory that it may lock.
+// This process's limits: CPUs by its affinity and by its control groups, and memory that it may lock.
 #pragma once
 #include <sched.h>
 #include <sys/resource.h>

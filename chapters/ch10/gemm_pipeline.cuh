@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rungs of this chapter's ladder have in common from TMA on: the order of tiles, a ring of stages in shared memory, the
-// step that fills a stage and the loop that multiplies. Each rung puts them together in its own kernel, in its own file.
-// C[m][n] = A[m][k] B[k][n], row-major, bf16 with fp32 sums; fp8_matmul's operands both lie along K.
+// Shared by the rungs of this chapter's ladder from TMA on: the order of tiles, a ring of stages in shared memory, the step that
+// fills a stage and the loop that multiplies. Each rung puts them together in its own kernel, in its own file. C[m][n] = A[m][k]
+// B[k][n], row-major, bf16 with fp32 sums; fp8_matmul's operands both lie along K.
 #pragma once
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the GEMM pairs of this chapter compute: C[m][n] = A[m][k] B[k][n], row-major, bf16 with fp32 sums, random operands; and
+// The workload of this chapter's GEMM pairs: C[m][n] = A[m][k] B[k][n], row-major, bf16 with fp32 sums, random operands; and
 // cuBLAS and CUTLASS as its libraries.
 #pragma once
 #include <aisp/libraries/cublas.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a resident block does in one step of an LSTM layer: its weights stay in registers, the state comes in 16-byte chunks.
+// The work of a resident block in one step of an LSTM layer: its weights stay in registers, the state comes in 16-byte chunks.
 #pragma once
 #include <aisp/device/fence.cuh>
 #include <aisp/device/matrix.cuh>

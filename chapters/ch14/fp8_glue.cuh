@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels around an FP8 product share, those that are built beforehand and those that are written at run time: rows of bf16
-// become e4m3 with a scale of each row.
+// Shared by kernels around an FP8 product, those built beforehand and those written at run time: rows of bf16 become e4m3 with a
+// scale for each row.
 #pragma once
 #include <aisp/device/matrix.cuh>
 #include <aisp/device/reduce.cuh>

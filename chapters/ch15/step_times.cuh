@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the steps of a GPU leave: tokens, the states after the last ones, and when that was.
+// The results of a GPU's steps: tokens, the states after the last ones, and their times.
 #pragma once
 #include "serving_rows.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server makes of a request's tokens: text, of which characters may be divided among tokens, until a token or a string
-// ends it or it is long enough.
+// A server's output for a request's tokens: text, of which characters may be divided among tokens, until a token or a string ends
+// it or it is long enough.
 #pragma once
 #include <aisp/generators.hpp>
 

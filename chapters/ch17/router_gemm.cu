@@ -138,7 +138,7 @@ class RouterGemm final : public Workload {
       same += winners(of_token.data()) == winners(exact_.data() + token * experts_);
     }
     const double share = static_cast<double>(same) / static_cast<double>(judged_tokens());
-    // Where the planted twins are the eighth and the ninth, no sum in fp32 is sure.
+    // If the planted twins are the eighth and the ninth, no sum in fp32 is sure.
     if (variant != "weights_bf16" && variant != "tf32" && share < 0.995)
       throw std::runtime_error{"only " + std::to_string(100 * share) +
                                " % of the tokens get the experts that float64 gives them"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the pairs of attention share on the host: inputs whose heads differ in how their scores go along the keys, and rows of the
+// Shared by the attention pairs on the host: inputs whose heads differ in how their scores go along the keys, and rows of the
 // result in float64, of which some are compared whole.
 #pragma once
 #include <aisp/buffers.hpp>

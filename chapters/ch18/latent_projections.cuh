@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What surrounds attention over a latent cache: a head's two matrices of 128 x 512, of which one takes latents to keys and the
-// other one to values. Absorbed, the first is applied to the query instead and the second to the result. A block has a head; its
-// matrix is in registers at once, for all sequences.
+// The projections around attention over a latent cache: a head's two matrices of 128 x 512, of which one takes latents to keys
+// and the other one to values. Absorbed, the first is applied to the query instead and the second to the result. A block has a
+// head; its matrix is in registers at once, for all sequences.
 #pragma once
 #include <aisp/device/fence.cuh>
 #include <aisp/device/vector.cuh>

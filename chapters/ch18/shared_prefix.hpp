@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the pages of requests lie that begin with the same tokens.
+// The places of the pages of requests that begin with the same tokens.
 #pragma once
 #include <aisp/pair.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where to clip activations for INT8: the clip with the least mean squared error of 64. Observers quantize the tensor once for
-// each of them, which is 64 passes over memory. But bf16 has 32768 magnitudes and no more: how often each occurs says all that
-// any candidate's error depends on, exactly, and is counted in one pass. Where the counters are then decides: in L2 all SMs wait
-// for the same few, in shared memory 128 KiB hold all of them for each SM.
+// Finds where to clip activations for INT8: the clip with the least mean squared error of 64. Observers quantize the tensor once
+// for each of them, which is 64 passes over memory. But bf16 has 32768 magnitudes and no more: how often each occurs says all
+// that any candidate's error depends on, exactly, and is counted in one pass. Where the counters are then decides: in L2 all SMs
+// wait for the same few, in shared memory 128 KiB hold all of them for each SM.
 #include <aisp/device/reduce.cuh>
 #include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fp8_training_step has between its products: SwiGLU forward and backward, largest magnitudes, and tensors of bf16 that
-// become FP8 with one scale, along rows, along columns or both ways at once.
+// The kernels of fp8_training_step between its products: SwiGLU forward and backward, largest magnitudes, and tensors of bf16
+// that become FP8 with one scale, along rows, along columns or both ways at once.
 #pragma once
 #include <cuda_fp8.h>
 #include <aisp/launch.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hadamard_quantize's kernels stand on: which elements of a row a thread holds and how they change hands in shared memory,
+// The base of hadamard_quantize's kernels: which elements of a row a thread holds and how threads exchange them in shared memory,
 // and INT4 codes with a scale of their row.
 #pragma once
 #include <cuda_bf16.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the quantizing kernels of this chapter share: eight elements of bf16, as fp32 in registers, become narrow codes.
+// Shared by the quantizing kernels of this chapter: eight elements of bf16, as fp32 in registers, become narrow codes.
 #pragma once
 #include <cuda_fp8.h>
 #include <aisp/device/matrix.cuh>

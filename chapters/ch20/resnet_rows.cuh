@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a convolutional network has between its convolutions, for images of 14 x 14 pixels in either order of their channels:
+// A convolutional network's kernels between its convolutions, for images of 14 x 14 pixels in either order of their channels:
 // batch norm, ReLU and residual additions as kernels of their own, and as epilogues of the GEMM engine.
 #pragma once
 #include <cuda_bf16.h>

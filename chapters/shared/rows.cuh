@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels over rows of bf16 share: eight elements in 16 bytes, as fp32 in registers and back, and the running maximum and
-// sum of a softmax.
+// Shared by kernels over rows of bf16: eight elements in 16 bytes, as fp32 in registers and back, and the running maximum and sum
+// of a softmax.
 #pragma once
 #include <cuda_bf16.h>
 #include <aisp/device/exponential.cuh>

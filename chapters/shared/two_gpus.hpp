@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pairs that are written for exactly two GPUs have beyond Gpus.
+// Helpers of pairs that are written for exactly two GPUs.
 #pragma once
 #include <array>
 

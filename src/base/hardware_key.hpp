@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kind of hardware a result is of, as one word: the name of a folder of expectations, and what doctor and reports show.
+// The kind of hardware of a result as one word: it names a folder of expectations, and doctor and reports show it.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `aisp run` and `aisp verify` share: from a configuration to reports, printed as the flags say.
+// Code shared by `aisp run` and `aisp verify`: from a configuration to reports, printed as the flags say.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What device headers use of CUDA's and the standard library's headers, for NVRTC, which has none of them (headers.cpp).
+// The parts of CUDA's and the standard library's headers that device headers use, for NVRTC, which has none of them
+// (headers.cpp).
 #pragma once
 
 namespace std {

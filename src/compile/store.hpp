@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What has been compiled, in memory and on disk, so that the same text is compiled once.
+// Compiled code, in memory and on disk, so that the same text is compiled once.
 #pragma once
 #include <aisp/compiled.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kept each variant from its lower bound.
+// The reasons that kept each variant from its lower bound.
 #pragma once
 #include "evidence/result.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run was: program, machine, settings. Plain data, filled by who knows the machine.
+// The description of a run: program, machine, settings. Plain data, filled by code that knows the machine.
 #pragma once
 #include <cstdint>
 #include <filesystem>

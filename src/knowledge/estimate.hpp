@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model's inference needs of a GPU's memory and how fast it can be at best: arithmetic on the makers' figures, nothing
-// is measured. Assumed throughout: weights and cache divide evenly among the GPUs, communication between them, activations, the
-// CUDA context and the framework cost nothing, and the sheets' bandwidth and rates are reached. Times are therefore floors, and
-// memory that just fits does not.
+// The GPU memory that a model's inference needs, and its best possible speed: arithmetic on the makers' figures, nothing is
+// measured. Assumed throughout: weights and cache divide evenly among the GPUs, communication between them, activations, the CUDA
+// context and the framework cost nothing, and the sheets' bandwidth and rates are reached. Times are therefore floors, and memory
+// that just fits does not.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a machine can give: measured or recorded ceilings for "how close did it get", theoretical peaks for "that cannot be".
+// A machine's limits: measured or recorded ceilings for "how close did it get", theoretical peaks for "that cannot be".
 #pragma once
 #include <aisp/workload.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What chips of a compute capability have, whatever product they are in: the only table of such facts. Limits, peaks, needs and
-// topology read it; gpu_specs.hpp has what is the product's.
+// The properties of chips of a compute capability, whatever product they are in: the only table of such facts. Limits, peaks,
+// needs and topology read it; gpu_specs.hpp has what is the product's.
 #pragma once
 #include <array>
 #include <cstdint>

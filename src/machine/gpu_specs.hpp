@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the makers' sheets say of their GPUs, each value with its source: the only place for such facts. Rates are dense.
+// The makers' specifications of their GPUs, each value with its source: the only place for such facts. Rates are dense.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What /proc and /sys tell, read below `root`.
+// Facts from /proc and /sys, read below `root`.
 #pragma once
 #include <cstdint>
 #include <filesystem>

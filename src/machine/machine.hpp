@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine is: found out once per command, by a child process, because the CUDA driver may hang or crash.
+// The description of this machine: found out once per command, by a child process, because the CUDA driver may hang or crash.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of the code of the pairs in this executable: digests, to tell whether a result is of the same code, and the
-// files' text, for reports to show. Written at build time by cmake/code.
+// The code of the pairs in this executable: digests, to tell whether a result is of the same code, and the files' text, for
+// reports to show. Written at build time by cmake/code.
 #pragma once
 #include <span>
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch asks of a GPU, and what is said where it asks too much.
+// Checks a launch's requirements against the GPU, and says what it exceeds.
 #pragma once
 #include <cstddef>
 

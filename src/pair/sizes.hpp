@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --size may say of a pair: a value, or several as a list or a range that multiplies or adds.
+// Values of --size for a pair: one, or several as a list or a range that multiplies or adds.
 #pragma once
 #include <aisp/pair.hpp>
 

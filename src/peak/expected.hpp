@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a measured figure is printed beside.
+// The references that a measured figure is printed next to.
 #pragma once
 #include <optional>
 #include <string>

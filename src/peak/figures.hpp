@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `aisp peak` finds out: one figure a ceiling, and the record of one GPU or of the host that the cache keeps.
+// The results of `aisp peak`: one figure a ceiling, and the record of one GPU or of the host that the cache keeps.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

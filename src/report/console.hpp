@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a terminal shows.
+// Text for terminals.
 #pragma once
 #include <cstddef>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the device wrappers share: a fixture that skips itself where the instructions do not exist, launches of clusters,
-// and waits that end, so that a wrong wrapper fails instead of hanging.
+// Shared by tests of the device wrappers: a fixture that skips itself if the instructions do not exist, launches of clusters, and
+// waits that end, so that a wrong wrapper fails instead of hanging.
 #pragma once
 #include <gtest/gtest.h>
 #include <aisp/check.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the pairs that are shipped ask of a machine, on made-up ones: each pair runs, or a reason names what it needs and what
-// there is.
+// The needs of shipped pairs on made-up machines: each pair runs, or a reason names what it needs and what there is.
 #include "machine/needs.hpp"
 
 #include <gmock/gmock.h>

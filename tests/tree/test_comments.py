@@ -10,10 +10,11 @@ FOLDERS = ("src", "include", "chapters", "tests", "scripts", "cmake")
 CLAUSE = re.compile(r"\W*(?:What|Of|Whoever|Who|Where)\b")
 LIMIT = 10
 
-# Literals come first in both, so that a mark inside one starts no comment. Lines of marks that follow each other are one comment.
-CPP = re.compile(r"""R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|(?<!\w)'(?:[^'\\\n]|\\.)+'"""
+# A literal or the licence is skipped first, so that a mark inside a literal starts no comment. Consecutive lines are one comment.
+CPP = re.compile(r"""//[ ]SPDX[^\n]*|R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|(?<!\w)'(?:[^'\\\n]|\\.)+'"""
                  r"""|(?P<block>//[^\n]*(?:\n[ ]*//[^\n]*)*|/\*.*?\*/)""", re.S)
-SCRIPT = re.compile(r'''^[ ]*"""(?P<text>.*?)"""|""".*?"""|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|(?<!\S)(?P<block>\#[^\n]*(?:\n[ ]*\#[^\n]*)*)''', re.S | re.M)
+SCRIPT = re.compile(r"""^\#![^\n]*|^\#[ ]SPDX[^\n]*|^[ ]*["]{3}(?P<text>.*?)["]{3}|["]{3}.*?["]{3}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'"""
+                    r"""|(?<!\S)(?P<block>\#[^\n]*(?:\n[ ]*\#[^\n]*)*)""", re.S | re.M)
 
 
 def comments(path):

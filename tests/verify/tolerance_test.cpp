@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the limits let through and what they stop, on products of random matrices with errors planted in them.
+// Errors that the limits let through and errors that they stop, planted in products of random matrices.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a tile's sums before they are stored. An epilogue is an object with
+// Changes of a tile's sums before they are stored. An epilogue is an object with
 //   static constexpr int narrowing;  // columns that become one
 //   template <int count> __device__ void operator()(float (&sums)[count], const Fragment& at) const;
 // which changes the sums in place; with a narrowing of 2 the results are the first half of them. Chain{first, second} does one

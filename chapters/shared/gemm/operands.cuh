@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two factors of a product are made of, and how their tiles lie in shared memory: always in rows of 128 bytes with the
-// 128-byte swizzle, 128 bytes of K deep. Device headers of this folder include nothing of the host's, so that NVRTC takes them.
+// The two factors of a product, and the layout of their tiles in shared memory: always in rows of 128 bytes with the 128-byte
+// swizzle, 128 bytes of K deep. Device headers of this folder include nothing of the host's, so that NVRTC takes them.
 #pragma once
 #include <cuda_fp16.h>
 #include <aisp/device/tma.cuh>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all wrappers share: the architecture that is being compiled for, and addresses in shared memory.
+// Shared by all wrappers: the architecture that is being compiled for, and addresses in shared memory.
 #pragma once
 #include <cuda_runtime.h>
 #include <cstdint>

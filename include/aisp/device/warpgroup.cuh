@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What warps of a block with different jobs need: registers given from one warpgroup to another, and barriers for some of the
+// For blocks whose warps have different jobs: registers given from one warpgroup to another, and barriers for some of the
 // threads.
 #pragma once
 #include <aisp/device/arch.cuh>

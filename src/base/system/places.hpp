@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where aisp's own things are: its executable, what was installed with it, its cache.
+// The places of aisp's own files: its executable, the files installed with it, its cache.
 #pragma once
 #include <filesystem>
 #include <string>

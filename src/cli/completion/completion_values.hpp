@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a shell may offer behind an option, or as a command's argument.
+// Values that a shell may offer after an option, or as a command's argument.
 #pragma once
 #include <cstdint>
 #include <string>

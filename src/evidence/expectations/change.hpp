@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What changed between two measured numbers, and what another process that runs the same code is expected to measure.
+// The change between two measured numbers, and the range that another process with the same code is expected to measure.
 // docs/method.md says how and why; tests/evidence/change_test.cpp simulates both.
 #pragma once
 #include <span>

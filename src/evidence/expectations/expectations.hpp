@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pairs are expected to reach, from recorded runs: expectations/<hardware>/<chapter>.json.
+// Expected results of pairs, from recorded runs: expectations/<hardware>/<chapter>.json.
 #pragma once
 #include <filesystem>
 #include <map>

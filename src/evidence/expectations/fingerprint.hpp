@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a machine can decide its times: recorded with every expectation, and looked at before two numbers are compared.
+// The properties of a machine that can decide its times: recorded with every expectation, and checked before two numbers are
+// compared.
 #pragma once
 #include <map>
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --profile saw of one execution of a variant. Pure data; docs/profiling.md says what each figure means.
+// The profile of one execution of a variant by --profile. Pure data; docs/profiling.md says what each figure means.
 #pragma once
 #include <cstddef>
 #include <cstdint>

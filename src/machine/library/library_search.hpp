@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where libraries may lie: folders of toolkits and of Python's wheels, without starting a program to ask; and the versions of
-// what lies there, without opening it: that can take seconds, and the parent must not.
+// Folders that libraries may be in, those of toolkits and of Python's wheels, found without starting a program; and the versions
+// of libraries there, found without opening them: that can take seconds, and the parent must not.
 #pragma once
 #include <filesystem>
 #include <functional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine is made of and how the parts hang together, as found: nothing here is guessed from a model's name.
+// The parts of this machine and their connections, as found: nothing here is guessed from a model's name.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cudaMallocAsync hands out, by the pools' own account.
+// The memory that cudaMallocAsync has allocated, by the pools' own account.
 #pragma once
 #include <cstdint>
 #include <vector>

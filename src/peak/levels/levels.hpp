@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `aisp peak --levels` finds out of one GPU or of the host: latency over the working set, and what follows from it.
+// The results of `aisp peak --levels` for one GPU or the host: latency over the working set, and levels derived from it.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pair declared that cannot be, or means nothing.
+// Checks for declarations of a pair that are impossible or meaningless.
 #pragma once
 #include <aisp/pair.hpp>
 #include <aisp/tolerance.hpp>

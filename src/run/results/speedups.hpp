@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What samples say of the variants of a pair against each other.
+// Compares the variants of a pair by their samples.
 #pragma once
 #include <aisp/pair.hpp>
 

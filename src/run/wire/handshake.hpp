@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one aisp must know of another before both measure pairs side by side: `run --against` starts children of the other.
+// The handshake between two builds of aisp before both measure pairs side by side: `run --against` starts children of the other.
 #pragma once
 #include <filesystem>
 #include <string>

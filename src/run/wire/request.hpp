@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parent tells the child that runs one pair, and what the child tells the parent while it runs. Both as JSON, one object
-// a line.
+// The parent's request to the child that runs one pair, and the child's messages while it runs. Both as JSON, one object a line.
 #pragma once
 #include <cstdint>
 #include <map>

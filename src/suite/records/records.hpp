@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run leaves on disk, in the order in which it comes into being.
+// A run's files on disk, in the order in which they are written.
 #pragma once
 #include <filesystem>
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of pairs that this executable was built without.
+// Messages about pairs that this executable was built without.
 #pragma once
 #include <string>
 #include <vector>

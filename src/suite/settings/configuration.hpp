@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a suite runs with. Four layers, the last wins: built-in defaults, the pair's own, a configuration file, flags. Each value
+// The settings of a suite. Four layers, the last wins: built-in defaults, the pair's own, a configuration file, flags. Each value
 // knows where it came from.
 #pragma once
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What audited executions took, held against how executions like them were timed.
+// Compares the durations of audited executions with the timed samples.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What timed rounds gave, and what of it is the stopwatch's own.
+// The results of timed rounds, and the stopwatch's own part of them.
 #pragma once
 #include <vector>
 

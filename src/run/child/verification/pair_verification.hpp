@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What verification says of each variant, and what it costs the pair.
+// Verifies the variants of a pair and records the failures.
 #pragma once
 #include <functional>
 #include <optional>
