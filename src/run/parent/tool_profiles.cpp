@@ -34,7 +34,8 @@ class ToolProfiles {
 
   static bool is_refusal(const evidence::Lost& lost) { return lost.kind == evidence::LostKind::counters_refused; }
 
-  // One line for all variants where the same is wrong with all of them, and no minutes for each of them.
+  // Runs a tool on each variant; if the first fails for a reason that all share, it reports one line and does not spend minutes
+  // on each.
   template <class Body>
   void each(const char* tool, const Body& body) {
     std::string said;

@@ -15,8 +15,8 @@ namespace aisp::run {
 // on the host.
 std::optional<std::string> impossible_cost(const Cost& cost, Device device);
 
-// A warning where a limit that the pair chose itself is more than a thousand times the error that was found: what it is meant to
-// catch would pass. Limits that come from the number types are not anybody's choice.
+// Returns a warning if a limit that the pair chose itself is more than a thousand times the measured error: errors it is meant to
+// catch would pass. Automatic limits, which follow from number types, are exempt.
 std::optional<std::string> loose_limit(const evidence::VariantResult& variant, const Tolerances& tolerances);
 
 }  // namespace aisp::run

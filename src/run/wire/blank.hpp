@@ -14,10 +14,10 @@ evidence::Bound recorded(Bound bound);
 evidence::Start recorded(Start start);
 evidence::Cache recorded(Cache cache);
 
-// A result with the entry's identity and nothing measured; `started_utc` is now.
+// Returns a result with the entry's identity and nothing measured; `started_utc` is now.
 evidence::PairResult blank_result(const pair::Entry& entry, const Request& request);
 
-// The same, skipped: `reason` is one plain clause, `advice` the way round it.
+// The same with status skipped: `reason` is one plain clause, `advice` the way round it.
 evidence::PairResult skipped_result(const pair::Entry& entry, const Request& request, std::string reason,
                                     std::string advice = {});
 

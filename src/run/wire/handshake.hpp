@@ -19,12 +19,12 @@ struct Counterpart {
   std::vector<std::string> targets;  // its registry
 };
 
-// Throws base::Error (usage), in one line, for what is no aisp and for an aisp of another protocol.
+// Throws base::Error (usage), in one line, if the executable is no aisp or speaks another protocol.
 Counterpart shake_hands(const std::filesystem::path& executable);
-// `text` is what `executable` answered.
+// Parses `executable`'s answer `text`.
 Counterpart parse_handshake(std::string_view text, const std::filesystem::path& executable);
 
-// Entry of the hidden command `aisp __handshake FD`: answers with this executable's own.
+// Runs the hidden command `aisp __handshake FD`: answers with this executable's own description.
 int handshake_main(int descriptor);
 
 }  // namespace aisp::run

@@ -15,7 +15,7 @@
 namespace aisp::run {
 namespace {
 
-// For as long as it lives, a pair's own ranges and marks go to a log too.
+// Logs a pair's own ranges and marks, too, as long as it lives.
 class LoggedRanges {
  public:
   LoggedRanges(pair::LaunchState& launch, profile::RangeLog& log)

@@ -26,7 +26,7 @@ Renewal::Kind Renewal::due(int round, double elapsed_s) {
   if (round == everything_in_) return Kind::everything;
   if (round == 0 || round == variable_in_) return Kind::variable;
   const bool cheap = spent_s_ + draw_s_ <= most_share * elapsed_s;
-  // Now and then not, so that rounds on known inputs are there to compare with.
+  // Skips some renewals, so that there are rounds on known inputs to compare with.
   return cheap && random_() % 8 != 0 ? Kind::variable : Kind::none;
 }
 

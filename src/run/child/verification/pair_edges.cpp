@@ -22,7 +22,7 @@ void absorb(Record& record, verify::Outcome& outcome) {
   record.absorb_failures(outcome);
 }
 
-// Sizes that the edge does not name are those of the run.
+// Verifies one edge; sizes that it does not name are those of the run.
 void verify_edge(const Context& context, Record& record, const Case& edge, Start start) {
   pair::SessionOptions session_of_edge = session_options(context);
   session_of_edge.small_shape = context.pair.verification == Verification::small_shape;

@@ -23,7 +23,7 @@ verify::Options options_for(const Context& context, std::uint64_t seed) {
   return options;
 }
 
-// Against the float64 reference.
+// Records the accuracy against the float64 reference.
 void note_accuracy(evidence::VariantResult& variant, const evidence::Accuracy& accuracy) {
   const double unquantized = variant.accuracy ? variant.accuracy->unquantized_l2 : 0;
   variant.accuracy.reset();
@@ -32,7 +32,7 @@ void note_accuracy(evidence::VariantResult& variant, const evidence::Accuracy& a
   variant.accuracy->unquantized_l2 = std::max(unquantized, accuracy.unquantized_l2);
 }
 
-// Against the baseline, at the timed shape of a pair whose reference was computed at its small one.
+// Records the agreement with the baseline, at the timed shape of a pair whose reference was computed at its small one.
 void note_agreement(evidence::VariantResult& variant, const evidence::Accuracy& accuracy) {
   if (!variant.accuracy) return;
   variant.accuracy->versus_baseline_l2 = std::max(variant.accuracy->versus_baseline_l2, accuracy.versus_baseline_l2);
@@ -87,7 +87,7 @@ void warn_of_loose_limits(const Pair& pair, Record& record) {
       record.warn(std::move(*warning));
 }
 
-// Nothing is wrong with it where preparing is what the pair is about; a reader must know.
+// Warns that constant inputs are not renewed: right for a pair about preparing, but readers must know.
 void warn_of_constant_inputs(Record& record, const pair::Session& session) {
   if (session.only_constant_inputs())
     record.warn(
