@@ -24,7 +24,7 @@ bool narrow_enough(const Sampling& sampling, const SamplingOptions& options, con
   return true;
 }
 
-// Each look at the interval is one more chance to find it narrow by luck, and takes time that grows with the rounds.
+// Each inspection of the interval is another chance to find it narrow by luck, and takes time that grows with the rounds.
 int next_look(int rounds) { return rounds + std::max(10, rounds / 8); }
 
 void add_sample(Sampling& sampling, std::size_t variant, int round, const SamplingCallbacks& callbacks) {

@@ -17,7 +17,7 @@ struct MetricValue {
   double value = 0;
   std::string unit;
   Metrics::Better better = Metrics::Better::lower;
-  bool is_rate = false;  // the value is a count, and what is told is the count over the sample's time
+  bool is_rate = false;  // the value is a count, reported divided by the sample's time
 };
 
 // One timed execution.
@@ -25,13 +25,13 @@ struct Sample {
   int round = 0;
   double raw_ms = 0;                      // as the stopwatch read it
   double host_ms = 0;                     // host clock, start to work finished
-  double run_ms = 0;                      // host clock, in run(); of the timer's blocks it is not known
+  double run_ms = 0;                      // host clock, in run(); unknown for the timer's blocks
   double early_ms = 0;                    // how long other streams were busy before the sample
   double late_ms = 0;                     // how long the GPUs stayed busy after its end
   std::optional<double> cpu_wait_ms = 0;  // as in Executed
   std::uint64_t inputs = 0;               // the seed of the present variable inputs
   bool first_on_inputs = false;           // no variant had run on these inputs before
-  bool again_on_inputs = false;           // this very variant had
+  bool again_on_inputs = false;           // this variant had run on them before
   std::vector<pair::Mark> marks;
   std::vector<MetricValue> metrics;
 };

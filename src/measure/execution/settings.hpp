@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings that reach beyond the variant that makes them.
+// Settings that persist beyond the variant that makes them.
 #pragma once
 #include <cuda_runtime_api.h>
 #include <sched.h>
