@@ -108,7 +108,7 @@ class Suite {
 
   void work(Schedule& schedule) {
     while (const auto assignment = schedule.take()) {
-      // The wait for a GPU may have been long, so the question comes after it.
+      // The wait for a GPU may have been long, so this check comes after it.
       const bool stop = must_stop();
       if (!stop) run_one(*assignment);
       schedule.give_back(*assignment);
@@ -198,7 +198,7 @@ class Suite {
     return result;
   }
 
-  // With mutex_ held once workers run.
+  // Records a result; once workers run, mutex_ must be held.
   void record(const Placement& placement, PairResult result) {
     keep(placement.index, std::move(result));
     const PairResult& kept = results_[placement.index];
@@ -231,7 +231,7 @@ class Suite {
     }
   }
 
-  // By itself: what an interrupt ended, or kept from starting, is skipped without being complete.
+  // Whether a pair ended by itself: one that an interrupt ended, or kept from starting, is skipped and incomplete.
   static bool ended(const PairResult& pair) { return pair.complete || pair.status != Status::skipped; }
 
   Finished finish() {

@@ -22,19 +22,18 @@ extern "C" __attribute__((weak)) std::size_t __sanitizer_get_current_allocated_b
 namespace aisp::verify {
 namespace {
 
-// Allocators round, keep caches and split blocks: less than this says nothing.
+// Allocators round, keep caches and split blocks: less than this is no evidence.
 constexpr std::int64_t smallest_host_leak_bytes = 16 << 10;
 
 // The most of one run's blocks that the caches of glibc's threads may keep, seven of a size for each thread.
 constexpr std::int64_t most_kept_by_threads_bytes = 1 << 20;
 
-// The most that a run's launches leave where each leaves 32 bytes: those of 128 thousand, which keep the host busy for half a
-// second.
+// The most that a run's launches leave at 32 bytes each: 128 thousand launches, which keep the host busy for half a second.
 constexpr std::int64_t most_kept_of_launches_bytes = 4 << 20;
 
 constexpr std::int64_t pool_rounding_bytes = 512, driver_rounding_bytes = 2 << 20, host_rounding_bytes = 4 << 10;
 
-// ", as much as output 1 takes": most leaks are copies of something. All that it may be, where buffers are equally large.
+// ", as much as output 1 takes": most leaks are copies of something. Names all buffers of that size.
 std::string as_large_as(const pair::Session& session, std::int64_t bytes, std::int64_t rounded_to) {
   std::vector<std::string> names;
   for (const Buffer& buffer : session.buffers()) {
@@ -51,7 +50,7 @@ std::int64_t heap_bytes() {
   return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
 }
 
-// By how much the heap would have grown if each round had left what the median of them did.
+// Returns the heap's growth if each round had left as much as the median round.
 std::int64_t growth_of_most_rounds(const std::vector<std::int64_t>& heap, std::int64_t growth) {
   if (heap.size() < 3) return growth;
   std::vector<double> steps;
@@ -98,7 +97,7 @@ void LeakWatch::after() {
              .host_bytes = now.host_bytes - before_.host_bytes};
 }
 
-// Once CUPTI (13.0) has recorded, it keeps 32 bytes of each launch outside of graphs for good, whoever launches.
+// Whether CUPTI (13.0) has recorded: from then on it keeps 32 bytes of every launch outside graphs for good.
 bool LeakWatch::launches_leave_memory() const {
   constexpr int launches = 256;
   constexpr std::int64_t least_each_bytes = 8;

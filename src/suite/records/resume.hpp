@@ -22,8 +22,8 @@ struct Resumed {
   std::vector<std::string> targets;
 };
 
-// From the run's effective configuration. Throws base::Error (usage) where that is missing or damaged: nobody knows then what the
-// run was to measure. With `targets`, that somebody named, a missing one leaves the defaults. They are added to the run's.
+// Reads the run's effective configuration. Throws base::Error (usage) if that is missing or damaged, because the run's task is
+// then unknown. With `targets` from the user, a missing one leaves the defaults. They are added to the run's.
 Resumed read_resumed(const std::filesystem::path& folder, const std::vector<std::string>& targets);
 
 // Describes how an earlier result was measured differently from what is asked for now, as in "scale 1, seed 42"; empty if both
