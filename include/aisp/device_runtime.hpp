@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 For pairs whose kernels launch kernels or graphs, or change nodes of a graph. The build
-// compiles a pair that has this line, #include <aisp/device_runtime.hpp>, to relocatable device code, and links it separately
-// with the device runtime.
+// SPDX-License-Identifier: Apache-2.0
+// For pairs whose kernels launch kernels or graphs, or change nodes of a graph. The build compiles a pair that has this line,
+// #include <aisp/device_runtime.hpp>, to relocatable device code, and links it separately with the device runtime.
 #pragma once
 #include <cuda_runtime.h>
 

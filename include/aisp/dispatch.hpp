@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Maps a size known at run time to code that was compiled for it.
+// SPDX-License-Identifier: Apache-2.0
+// Maps a size known at run time to code that was compiled for it.
 #pragma once
 #include <cstdint>
 #include <initializer_list>

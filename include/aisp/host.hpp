@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Helpers of host pairs: polling, errors of system calls, files in the page cache.
+// SPDX-License-Identifier: Apache-2.0
+// Helpers of host pairs: polling, errors of system calls, files in the page cache.
 #pragma once
 #include <fcntl.h>
 #include <sys/mman.h>

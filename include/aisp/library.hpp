@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Libraries that are opened at run time when needed, so that aisp starts on machines without
-// them.
+// SPDX-License-Identifier: Apache-2.0
+// Libraries that are opened at run time when needed, so that aisp starts on machines without them.
 #pragma once
 #include <aisp/needs.hpp>
 

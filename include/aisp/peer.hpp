@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 For pairs on several GPUs: selection of a GPU, and access to another GPU's memory.
+// SPDX-License-Identifier: Apache-2.0
+// For pairs on several GPUs: selection of a GPU, and access to another GPU's memory.
 #pragma once
 #include <aisp/check.hpp>
 

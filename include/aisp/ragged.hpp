@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Offsets of ragged segments and of a graph's rows, for Setup::input. They are summed on the
-// host; the contents of the segments can be a Pattern.
+// SPDX-License-Identifier: Apache-2.0
+// Offsets of ragged segments and of a graph's rows, for Setup::input. They are summed on the host; the contents of the segments
+// can be a Pattern.
 #pragma once
 #include <aisp/generators.hpp>
 

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Declarations of a self-test pair: the pair, and how aisp must detect its fault. A file of
-// the folder selftest is a family of such pairs: methods of few classes, and a row for each pair.
+// SPDX-License-Identifier: Apache-2.0
+// Declarations of a self-test pair: the pair, and how aisp must detect its fault. A file of the folder selftest is a family of
+// such pairs: methods of few classes, and a row for each pair.
 #pragma once
 #include <aisp/pair.hpp>
 

@@ -97,7 +97,7 @@ void LeakWatch::after() {
              .host_bytes = now.host_bytes - before_.host_bytes};
 }
 
-// Whether CUPTI (13.0) has recorded: from then on it keeps 32 bytes of every launch outside graphs for good.
+// Whether launches outside graphs leave memory: once CUPTI (13.0) has recorded, it keeps 32 bytes of each for good.
 bool LeakWatch::launches_leave_memory() const {
   constexpr int launches = 256;
   constexpr std::int64_t least_each_bytes = 8;

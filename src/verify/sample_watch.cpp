@@ -38,7 +38,7 @@ std::vector<std::uint64_t> digests_now(const pair::Session& session) {
   return digests;
 }
 
-// Returns the factor on group limits of a variant that changes precision, given `verified` from verification.
+// Returns the slack of group limits of a variant that changes precision, given `verified` from verification.
 double group_slack(const Outcome& verified) {
   const double known = verified.accuracy.versus_baseline_l2;
   return std::min(precision_slack_farthest * known, std::max(precision_slack_l2 * known, farthest_group));

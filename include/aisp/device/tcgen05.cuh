@@ -1,12 +1,15 @@
-// SPDX-License-Identifier: Apache-2.0 tcgen05 (sm_100a, sm_103a, sm_110a): the fifth generation of tensor cores. One thread
-// starts a product for the whole block, or for a pair of blocks; both operands lie in shared memory, the sums in tensor memory
-// (TMEM), where warps fetch them. PTX ISA, "TensorCore 5th Generation Family Instructions". Compiled for these targets, but not
-// run yet on such a GPU. Tensor memory: 128 lanes of 512 columns of 32 bits for each SM. An address has the lane in bits 31-16
-// and the column in bits 15-0. Columns are allocated, all lanes of them. Warp w of a block reaches the lanes 32 (w % 4) to 32 (w
-// % 4) + 31 only. Order: products of one thread into the same sums follow each other; everything else is asynchronous.
-// tensor_commit makes a barrier complete when the thread's products so far are done. If threads hand tensor memory to each other,
-// the first calls tensor_fence_before before the barrier, the other tensor_fence_after after it. Operands that ordinary stores
-// wrote pass fence_proxy_async_shared first; those that TMA wrote do not need it.
+// SPDX-License-Identifier: Apache-2.0
+// tcgen05 (sm_100a, sm_103a, sm_110a): the fifth generation of tensor cores. One thread starts a product for the whole block, or
+// for a pair of blocks; both operands lie in shared memory, the sums in tensor memory (TMEM), where warps fetch them. PTX ISA,
+// "TensorCore 5th Generation Family Instructions". Compiled for these targets, but not run yet on such a GPU.
+//
+// Tensor memory: 128 lanes of 512 columns of 32 bits for each SM. An address has the lane in bits 31-16 and the column in bits
+// 15-0. Columns are allocated, all lanes of them. Warp w of a block reaches the lanes 32 (w % 4) to 32 (w % 4) + 31 only.
+//
+// Order: products of one thread into the same sums follow each other; everything else is asynchronous. tensor_commit makes a
+// barrier complete when the thread's products so far are done. If threads hand tensor memory to each other, the first calls
+// tensor_fence_before before the barrier, the other tensor_fence_after after it. Operands that ordinary stores wrote pass
+// fence_proxy_async_shared first; those that TMA wrote do not need it.
 #pragma once
 #include <aisp/device/arch.cuh>
 #include <aisp/device/tcgen05_descriptors.hpp>

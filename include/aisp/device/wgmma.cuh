@@ -1,10 +1,14 @@
-// SPDX-License-Identifier: Apache-2.0 wgmma (sm_90a): the four warps of an aligned warpgroup multiply a 64-row A by a B of N
-// columns, both read by the tensor core from shared memory, asynchronously. PTX ISA, "Asynchronous warpgroup level matrix
-// instructions". This header has operands in shared memory and the ordering of products. The products themselves are in
-// wgmma_products.cuh. Order: wgmma_fence() after ordinary accesses to D's registers; the products; wgmma_commit();
-// wgmma_wait<n>() before D is read. Operands that ordinary stores or cp.async wrote pass fence_proxy_async_shared() first; those
-// that TMA wrote do not need it. D: thread t holds, for each j < N / 8, D[t / 32 * 16 + t % 32 / 4][j * 8 + t % 4 * 2] in d[4 j],
-// the column after it in d[4 j + 1], and the same columns 8 rows below in d[4 j + 2] and d[4 j + 3].
+// SPDX-License-Identifier: Apache-2.0
+// wgmma (sm_90a): the four warps of an aligned warpgroup multiply a 64-row A by a B of N columns, both read by the tensor core
+// from shared memory, asynchronously. PTX ISA, "Asynchronous warpgroup level matrix instructions".
+//
+// This header has operands in shared memory and the ordering of products. The products themselves are in wgmma_products.cuh.
+//
+// Order: wgmma_fence() after ordinary accesses to D's registers; the products; wgmma_commit(); wgmma_wait<n>() before D is read.
+// Operands that ordinary stores or cp.async wrote pass fence_proxy_async_shared() first; those that TMA wrote do not need it.
+//
+// D: thread t holds, for each j < N / 8, D[t / 32 * 16 + t % 32 / 4][j * 8 + t % 4 * 2] in d[4 j], the column after it in d[4 j +
+// 1], and the same columns 8 rows below in d[4 j + 2] and d[4 j + 3].
 #pragma once
 #include <aisp/device/arch.cuh>
 

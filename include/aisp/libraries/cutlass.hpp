@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 CUTLASS: templates, compiled into libaisp_cutlass.so (src/libraries), because they take as
-// long as many pairs; it is opened at run time. This header includes nothing of CUTLASS. A variant that uses it says `.needs =
-// {.min_sm = 90, .max_sm = 90, .libraries = {Library::cutlass}}`.
+// SPDX-License-Identifier: Apache-2.0
+// CUTLASS: templates, compiled into libaisp_cutlass.so (src/libraries), because they take as long as many pairs; it is opened at
+// run time. This header includes nothing of CUTLASS. A variant that uses it says `.needs = {.min_sm = 90, .max_sm = 90,
+// .libraries = {Library::cutlass}}`.
 #pragma once
 #include <cuda_runtime_api.h>
 

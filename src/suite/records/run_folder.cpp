@@ -62,7 +62,7 @@ void demand_utf8(const fs::path& artifacts) {
                                          place)};
 }
 
-// Returns the run that began last, by its manifest: copied or unpacked files have the time of the copy.
+// Returns the run that began last, by its log: copied or unpacked files have the time of the copy.
 fs::path newest(const std::vector<fs::path>& runs) {
   std::error_code ignored;
   std::optional<std::pair<std::string, fs::path>> best;

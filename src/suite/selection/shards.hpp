@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A selection in parts, each for a machine or an array task of its own. There is no coordinator: every process cuts the whole
 // selection alike and takes its part. So the cut depends only on the pairs, their records and the number of shards, never on the
-// machine. A pair tries shards in an order of its own, by hashes of its name with each shard's number, and gets the first that
-// has room: none may take more than 5 % above its share of the time. Without that limit a pair would never move and one shard
-// would work twice as long as another; cut anew by time alone, nearly all pairs would move with each one that is added. Long
-// pairs ask first, because short ones fill the gaps; times count in whole seconds, so that noise in a record moves nothing.
+// machine.
+//
+// A pair tries shards in an order of its own, by hashes of its name with each shard's number, and gets the first that has room:
+// none may take more than 5 % above its share of the time. Without that limit a pair would never move and one shard would work
+// twice as long as another; cut anew by time alone, nearly all pairs would move with each one that is added. Long pairs ask
+// first, because short ones fill the gaps; times count in whole seconds, so that noise in a record moves nothing.
 #pragma once
 #include <cstdint>
 #include <string>
