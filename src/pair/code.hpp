@@ -11,12 +11,12 @@ struct Entry;
 
 // SHA-256 of a pair's host code, by its source without comments and layout, and of its instructions for one architecture.
 struct CodeDigest {
-  int sm = 0;           // compute capability times ten; 0 where nothing runs on a GPU
-  bool is_ptx = false;  // what the driver compiles where there are no instructions for a GPU
+  int sm = 0;           // compute capability times ten; 0 if nothing runs on a GPU
+  bool is_ptx = false;  // PTX, which the driver compiles if there are no instructions for a GPU
   std::string_view digest;
 };
 
-// A file as it was when this was built.
+// A source file as it was at build time.
 struct SourceFile {
   std::string_view path;  // relative to the source tree
   const char* begin;
@@ -29,7 +29,7 @@ struct Code {
   std::span<const SourceFile> files;  // the pair's own, then the chapters' headers that it includes
 };
 
-// In the order of the registry; generated.
+// Returns the code of all pairs in the order of the registry; generated.
 std::span<const Code> linked_code();
 // The fatbins of kernels that are linked at run time, by the paths of their sources below the folder of chapters; generated.
 std::span<const SourceFile> linked_kernels();

@@ -16,7 +16,7 @@ namespace {
 
 using KernelOnGpu = std::pair<const void*, int>;
 
-// A launch as the runtime wants it, of what this GPU can do.
+// A launch in the runtime's form, checked against this GPU.
 struct Configuration {
   Configuration(const void* kernel, const Grid& grid, cudaStream_t stream, bool in_clusters = false) {
     if (grid.shared_bytes > 0) allow_shared_memory(kernel, grid.shared_bytes);
@@ -32,7 +32,7 @@ struct Configuration {
     raw.stream = stream;
     raw.attrs = attributes.data();
   }
-  Configuration(const Configuration&) = delete;  // raw points into this one
+  Configuration(const Configuration&) = delete;  // raw points into this object
   Configuration& operator=(const Configuration&) = delete;
 
   cudaLaunchAttributeValue& add(cudaLaunchAttributeID id) {

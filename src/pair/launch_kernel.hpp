@@ -5,7 +5,7 @@
 
 namespace aisp::pair {
 
-// Throw Unsupported with what is needed and what there is; bytes are of one block, static ones too.
+// Throw Unsupported with the needed and the available amount; bytes are of one block, static ones included.
 void demand_shared_memory(std::size_t needed, std::size_t available);
 void demand_clusters(unsigned blocks, bool has_clusters);
 

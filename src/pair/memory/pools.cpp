@@ -9,7 +9,7 @@
 namespace aisp::pair {
 namespace {
 
-// Null where the GPU has no pools.
+// Returns the GPU's pool; null if it has none.
 cudaMemPool_t pool_of(int gpu) {
   int supported = 0;
   check(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, gpu));
