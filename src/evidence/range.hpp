@@ -15,8 +15,8 @@ struct Range {
 // Copies of equal code differ by up to this much (measure/statistics/statistics.hpp), whatever their intervals say.
 inline constexpr double smallest_change = 0.01;
 
-// Median and its 95 % interval between two order statistics (base::median_ranks), which holds for any distribution of independent
-// samples; all that was seen for fewer than six of them.
+// Returns the median and its 95 % interval between two order statistics (base::median_ranks), valid for any distribution of
+// independent samples; the full range for fewer than six of them.
 Range median_range(std::span<const double> samples);
 
 // Returns the interval of a variant's time, without the stopwatch's offset and widened by the clock's step; nothing if it was not

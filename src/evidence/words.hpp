@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The closed sets of words in results: an enum of each, and the one table of its texts (base/words.hpp), which stand in JSON,
-// CSV, Markdown and on screens. What code decides by is the enum. Open sets are plain text: metrics, units, checks, names of
-// variants.
+// The closed sets of words in results: an enum for each, and the one table of its texts (base/words.hpp), which appear in JSON,
+// CSV, Markdown and on screens. Code decides by the enum. Open sets are plain text: metrics, units, checks, names of variants.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -49,7 +48,7 @@ constexpr base::Words<3> words_of(Start) { return {{"released", "immediate", "no
 enum class Cache : std::uint8_t { cold, hot, none };
 constexpr base::Words<3> words_of(Cache) { return {{"cold", "hot", "none"}}; }
 
-// Why sampling ended. None: nothing was sampled.
+// The reason why sampling ended. None: nothing was sampled.
 enum class StopReason : std::uint8_t { none, interval_narrow, time_budget, fixed_iterations, most_rounds, stage_limit };
 constexpr base::Words<6> words_of(StopReason) {
   return {{"", "interval narrow", "time budget", "fixed iterations", "most rounds", "stage limit"}};
@@ -70,8 +69,8 @@ constexpr base::Words<7> words_of(ByteKind) {
 enum class Command : std::uint8_t { run, verify };
 constexpr base::Words<2> words_of(Command) { return {{"run", "verify"}}; }
 
-// When something happened to a pair: before it ran (selection), as its process started, in one of its stages, as its process
-// ended, or when the time of the whole suite was up.
+// The stage of an event: before the pair ran (selection), as its process started, in one of its stages, as its process ended, or
+// when the whole suite's time was up.
 enum class Stage : std::uint8_t {
   none,
   selection,
