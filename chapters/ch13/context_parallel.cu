@@ -47,8 +47,8 @@ __global__ __launch_bounds__(merge_threads) void merge_kernel(uint4* o, const fl
 struct Task {
   int chunk, first_slot, slots;
 };
-// The chunks of each GPU, and the slot in which it keeps the keys and values of each. The keys that a chunk's queries see lie
-// together, its own last. An all-gather reads the two own slots from first_own on and writes slots 0 to 3.
+// Who has which chunks, and in which slot a GPU keeps the keys and values of each. What a chunk's queries see lies together, its
+// own keys last. An all-gather reads the two own slots from first_own on and writes slots 0 to 3.
 struct Split {
   std::array<std::array<int, 2>, gpus> own;
   std::array<std::array<int, chunks>, gpus> slot;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One GPU's buffers for its steps, and its state in a run.
+// What one of the GPUs has for its steps, and where it stands in a run.
 #pragma once
 #include <aisp/graph.hpp>
 

@@ -186,7 +186,7 @@ class PrefillDecodePartition final : public Workload {
   int most_rows() const { return std::max(prompt_, context_ + steps) + requests_; }
   int mixed_steps() const { return std::max((prompt_ + chunk - 1) / chunk, steps); }
   int distinct_contexts() const { return std::min(requests_, contexts_in_all); }
-  // Returns the length of a request's context: other lengths where contexts are the same.
+  // Of a request's context: other lengths where contexts are the same.
   int length(int request) const {
     if (is_planted_ && request < 2) return request == 0 ? 1 : context_ - 1;
     return std::max(context_ - request / contexts_in_all, 1);

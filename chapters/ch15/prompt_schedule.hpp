@@ -37,7 +37,7 @@ struct PromptSchedule {
     }
     return is_spaced ? 14 * before / all : 0;
   }
-  // Returns for each sequence the rows before a run, followed by those that a run writes after them.
+  // Of each sequence: the rows before a run, and then those that a run writes after them.
   std::vector<int> lengths_and_writes() const {
     std::vector<int> all;
     for (int r = 0; r < requests; ++r) all.push_back(length(r));
@@ -47,7 +47,7 @@ struct PromptSchedule {
     return all;
   }
   static int gpu_of_prompt(Policy policy, int p) { return policy == Policy::disaggregated ? 0 : p % gpus; }
-  // Returns the GPU that has a prompt's keys and values in the end.
+  // Where a prompt's keys and values are in the end.
   static int gpu_that_decodes(Policy policy, int p) { return policy == Policy::disaggregated ? 1 : p % gpus; }
   int decode_rows(Policy policy, int gpu) const {
     if (policy == Policy::disaggregated) return gpu == 1 ? requests : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The results of a GPU's steps: tokens, the states after the last ones, and their times.
+// What the steps of a GPU leave: tokens, the states after the last ones, and when that was.
 #pragma once
 #include "serving_rows.cuh"
 
@@ -17,7 +17,7 @@ __device__ __forceinline__ unsigned long long now() {
   return time;
 }
 static __global__ void start_clock_kernel(Times* times) { times->begin = now(); }
-// The choices of decode rows; their positions have been moved on already, or not. A block to each row.
+// What decode rows have chosen; their positions have been moved on already, or not. A block to each row.
 struct Decoded {
   Batch batch;
   const int *next, *lengths;

@@ -45,7 +45,7 @@ std::size_t chosen(const std::vector<StepRows>& steps) {
   return static_cast<std::size_t>(count);
 }
 
-// Keeps the rows chosen in a step. A block to each.
+// What was chosen in a step is kept. A block to each chosen row.
 __global__ void keep_kernel(const bf16* chosen, const int* next, bf16* states, int* tokens, int hidden) {
   for (int i = static_cast<int>(threadIdx.x); i < hidden; i += static_cast<int>(blockDim.x))
     states[static_cast<std::size_t>(blockIdx.x) * hidden + i] = chosen[static_cast<std::size_t>(blockIdx.x) * hidden + i];

@@ -296,7 +296,7 @@ extern constinit const Pair optimization_ladder{
                             .prepare = call<&OptimizationLadder::prepare_fp8>,
                             .reset = call<&OptimizationLadder::reset>,
                             .changes_precision = true}}),
-    // A technique's gain depends on what came before it: the batch without graph and fusion.
+    // What a technique gains depends on what came before it: the batch without graph and fusion.
     .controls = variants({{.name = "batched_first",
                            .run = call<&OptimizationLadder::batched_first>,
                            .prepare = call<&OptimizationLadder::prepare>,
