@@ -10,7 +10,7 @@ set(AISP_BATCH_BYTES 60000)
 function(aisp_batch out name root)
   set(compiled ${ARGN})
   if(AISP_UNITY)
-    # What has a meaning in patterns stands for itself.
+    # Characters with a meaning in patterns stand for themselves.
     string(REGEX REPLACE "[^A-Za-z0-9_/]" "." below "${root}/")
     list(FILTER compiled EXCLUDE REGEX "^${below}[^/]+/.*[.]cpp$")
     set(batched ${ARGN})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What find_package(aisp) needs, component "development": a project of one's own links the same archives as the executable aisp, and
+# Files for find_package(aisp), component "development": a project of one's own links the same archives as the executable aisp, and
 # builds its pairs by the same functions. fmt, JSON, CLI11 and toml++ are headers, compiled into the archive; nobody needs them then.
 include(CMakePackageConfigHelpers)
 set(package "${CMAKE_INSTALL_LIBDIR}/cmake/aisp")

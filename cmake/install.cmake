@@ -8,7 +8,7 @@ install(TARGETS aisp)
 set(aisp_python_dir "lib/aisp/python")
 install(TARGETS aisp_foreign LIBRARY DESTINATION "${aisp_python_dir}/aisp")
 install(DIRECTORY python/src/aisp DESTINATION "${aisp_python_dir}" FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
-# What is installed names no folder of the machine that built it. This is the command that CMake's own install scripts use.
+# Installed files name no folder of the machine that built them. This is the command that CMake's own install scripts use.
 install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/aisp\")")
 install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${aisp_python_dir}/aisp/libaisp.so\")")
 install(DIRECTORY expectations docs chapters templates DESTINATION "${aisp_data_dir}")

@@ -18,8 +18,8 @@ set(CPACK_THREADS 0)
 
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-# What the executable is linked with: glibc and libgcc_s. The driver, cuBLAS, CUPTI and the like are opened at run time where they are,
-# and aisp says what is missing.
+# Dependencies are the linked libraries: glibc and libgcc_s. The driver, cuBLAS, CUPTI and the like are opened at run time where
+# they are, and aisp says what is missing.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libcublas-13-0, cuda-cupti-13-0, cuda-nvrtc-13-0")
 include(CPack)

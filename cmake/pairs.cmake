@@ -161,8 +161,8 @@ function(aisp_build_pairs name kind sources)
   if(NOT AISP_SANITIZE)
     target_compile_options(${name} PRIVATE -O3)
   endif()
-  # Where a loop lies to lines of 64 bytes may decide a fifth of its time, and equal code must be equally fast. Of host pairs alone: what
-  # else kernels' files hold for the host only queues their work.
+  # The place of a loop relative to lines of 64 bytes may decide a fifth of its time, and equal code must be equally fast. For
+  # host pairs alone: the host code in kernels' files only queues their work.
   target_compile_options(${name} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-falign-functions=64;-falign-loops=64>")
 endfunction()
 

@@ -160,7 +160,7 @@ class Tree:
         return bool(includers) and all(f.suffix == ".cpp" or self.is_private(f) for f in includers)
 
     def check_reached(self, file, top, folder):
-        """What a file includes by way of others."""
+        """Checks the headers that a file includes by way of others."""
         pure = top == "src" and folder in PURE
         if not pure and file.suffix not in DEVICE:
             return

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What nvidia-smi can set on a GPU before it is measured, each setting with its command.
+# The settings that nvidia-smi can change on a GPU before it is measured, each with its command.
 set -euo pipefail
 # shellcheck source=scripts/tuning/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/tuning/common.sh"
@@ -70,7 +70,7 @@ option_of() {
   esac
 }
 
-# What the driver says of a setting now. MIG is told as it will be after a pending reset.
+# Prints the driver's present value of a setting; for MIG the one after a pending reset.
 now_of() {
   case $1 in
     'persistence mode') smi "$2" persistence_mode ;;

@@ -213,7 +213,7 @@ count_findings() {
   echo "$((own + pending)) $library"
 }
 
-# What the tool itself counted: its summary line.
+# Prints the tool's own count from its summary line.
 summary_of() { sed -nE 's/^========= (ERROR|RACECHECK) SUMMARY: ([0-9]+) .*/\2/p' "$1" | tail -1; }
 skip_reason() { sed -nE "s/^$1 +skipped +(.*)/\1/p" "$2" | head -1; }
 failure_of() {

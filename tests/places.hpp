@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tests find files of the source tree and the executables. Only places.cpp is compiled with these paths, so that a compiler
-// cache can give what was compiled in one clone to another.
+// The places of the source tree's files and the executables for tests. Only places.cpp is compiled with these paths, so that a
+// compiler cache can give what was compiled in one clone to another.
 #pragma once
 #include <filesystem>
 #include <string>

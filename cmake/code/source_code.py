@@ -20,10 +20,10 @@ INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*(?:"([^"]+)"|<(aisp/(?:libr
 NAMED = re.compile(r"[\w/]+\.(?:cuh|hpp|cu)\b")
 ANY_INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*["<]([^">]+)[">]""", re.M)
 GPU_ONLY = {"__device__", "__global__", "__constant__"}
-# Of a pair, its variants and its outputs: words, which of them is what, what is checked or reported beside the measurement, and the
-# cases of a sweep, whose recorded points name their sizes.
+# Fields of a pair, its variants and its outputs that do not count: words, which of them is what, what is checked or reported
+# besides the measurement, and the cases of a sweep, whose recorded points name their sizes.
 SAID = {"teaches", "lesson", "gains_over", "edges", "same_bits_as", "groups", "kernels", "sweep", "timeline"}
-# Of a size: which values may be set.
+# Fields of a size that limit its values.
 LIMITS = {"multiple", "least", "most"}
 ROLES = {"optimized", "controls", "libraries"}
 TYPES = {"struct", "class", "union", "enum"}
@@ -41,7 +41,7 @@ def tokens(text):
             continue
         if kind == "directive":
             token = " ".join(re.sub(r"//.*|/\*.*?\*/|\\\n", " ", token, flags=re.S if "/*" in token else 0).split())
-            # What a header holds counts, not where it lies.
+            # A header's contents count, not its place.
             if re.match(r"# ?(include|pragma once)\b", token):
                 continue
         found.append(token)
@@ -160,7 +160,7 @@ def declarations(code):
 
 
 def head_of(declaration):
-    """What stands before the first brace outside of parentheses."""
+    """Returns the part before the first brace outside of parentheses."""
     at = 0
     while at < len(declaration) and declaration[at] != "{":
         at = after_group(declaration, at) if declaration[at] in OPEN else at + 1
@@ -200,7 +200,7 @@ def function_names(head):
     while at < len(head):
         if head[at] == "(" and at > 0:
             if head[at - 1] not in ATTRIBUTES:
-                # Of a class's method outside of the class both names count.
+                # For a class's method defined outside of the class both names count.
                 names = {head[at - 1]} if is_word(head[at - 1]) else set()
                 if at >= 3 and head[at - 2] == "::":
                     names.add(head[at - 3])
@@ -279,7 +279,7 @@ class Sources:
         return sorted(found)
 
     def shown(self, source):
-        """What a reader is shown: the pair's file and the chapters' headers, not the API's."""
+        """Returns the files that a reader is shown: the pair's file and the chapters' headers, not the API's."""
         return [Path(source).resolve()] + [file for file in sorted({*self.headers(source), *self.named(source)})
                                            if self.api not in file.parents]
 

@@ -71,7 +71,7 @@ def elements_of(code):
 
 
 def name_of(element):
-    """Of a variant: the value of its `.name`, or the first text among the arguments of the function that makes it."""
+    """Returns a variant's name: the value of its `.name`, or the first text among the arguments of the function that makes it."""
     named = dict(fields_of(element[1:-1])).get("name") if element[:1] == ["{"] else None
     return next(iter(words_of(named if named else element)), "")
 

@@ -24,7 +24,7 @@ def blank(match):
 
 @dataclass
 class Row:
-    """Of a step table: the steps that its first cell names, the gain that it shows, and the words beside them."""
+    """A row of a step table: the steps that its first cell names, the gain that it shows, and the words next to them."""
     line: int
     steps: list
     gain: str
@@ -84,7 +84,7 @@ class Readme:
         return self.prose.count("\n", 0, place) + 1
 
     def line_of_pair(self, name):
-        """Where a pair is first linked to."""
+        """Returns the line that first links to a pair."""
         link = re.search(rf"\]\({name}\.(?:cu|cpp)\)", self.prose)
         return self.line_of(link.start()) if link else 1
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is recorded of pairs: medians over runs of the latest code, as aisp report --chapter-tables has them."""
+"""Recorded results of pairs: medians over runs of the latest code, as aisp report --chapter-tables has them."""
 import json
 import math
 import statistics

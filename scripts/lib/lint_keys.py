@@ -17,7 +17,7 @@ def digest(*parts):
 
 
 def included(build):
-    """What each object was made of, as ninja wrote it down; of those that are up to date."""
+    """Returns the files that each object was made of, as ninja recorded them, for objects that are up to date."""
     files, current = {}, None
     listed = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True)
     for line in listed.stdout.splitlines():
@@ -57,7 +57,7 @@ class Keys:
         return sorted((os.path.relpath(file, self.root) for file in ours), key=lambda file: ("batches/" not in file, file))
 
     def content(self, path):
-        """Of the tree what it holds, of the system when it was written: that is in the same place everywhere."""
+        """Returns the contents of a file of the tree, or the time of a system file, which is in the same place everywhere."""
         path = os.path.realpath(path)
         if path not in self.contents:
             if path.startswith(f"{self.root}{os.sep}"):

@@ -78,7 +78,7 @@ build_cutlass() {
 }
 
 build_cutlass_alone() {
-  # Of what else the folder holds nothing is built again.
+  # Pairs in the folder other than these are not built again.
   chapters=$(cached build/release AISP_PAIRS)
   build_preset release aisp_cutlass || fail "libaisp_cutlass.so was not built"
   if ((dry_run)); then return; fi
@@ -86,7 +86,7 @@ build_cutlass_alone() {
   say "build/release/libaisp_cutlass.so is ready"
 }
 
-# What a GPU gives at most, which later runs are held against; kept, so that it is measured once.
+# Measures a GPU's ceilings, which later runs are compared with; they are kept, so that this is done once.
 measure_ceilings() {
   if ! has_gpu; then return; fi
   say "Measuring what this machine gives at most, once (aisp peak)"
@@ -202,7 +202,7 @@ build_and_test() {
   step timelines scripts/draw-timeline --check
   step diagrams scripts/draw-diagrams --check
   step format scripts/check-format
-  # What does not compile cannot be linted either.
+  # Code that does not compile cannot be linted either.
   if ((built)); then step lint env "AISP_JOBS=$jobs" scripts/lint build/ci; fi
   if ((built)); then step arm64 env "AISP_JOBS=$jobs" scripts/check-arm64 build/ci; fi
   step shellcheck check_shell_scripts

@@ -9,7 +9,7 @@ cuda_wheels=(
   nvidia-cuda-profiler-api==13.0.85 nvidia-nvtx==13.0.85 nvidia-cuda-cupti==13.0.85 nvidia-cuda-nvrtc==13.0.88 nvidia-nvjitlink==13.0.88
   nvidia-cublas==13.1.0.3
 )
-# What tests/scripts/test_sass.py reads machine code with; the oldest that PyPI has, and it reads what 13.0 wrote.
+# The tools that read machine code for tests/scripts/test_sass.py; the oldest that PyPI has, and they read what 13.0 wrote.
 sass_tools=(cuobjdump nvdisasm)
 sass_wheels=(nvidia-cuda-cuobjdump==13.2.78 nvidia-cuda-nvdisasm==13.2.78)
 cuda_headers=(cuda_runtime.h crt/host_config.h cublas_v2.h cublasLt.h nvtx3/nvToolsExt.h cccl/cub/cub.cuh)

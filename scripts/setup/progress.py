@@ -19,7 +19,7 @@ OBJECT = re.compile(r" -o (\S+\.(cu|cpp)\.o)\b")
 
 
 def objects_of(folder, targets):
-    """What the build compiles, with the kind of each."""
+    """Returns the objects that the build compiles, with the kind of each."""
     said = subprocess.run(["ninja", "-C", folder, "-t", "commands", *targets], capture_output=True, text=True, check=False).stdout
     return dict(OBJECT.findall(said))
 

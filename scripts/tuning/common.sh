@@ -21,7 +21,7 @@ result() {
   printf '%-8s  %-34s  %s\n' "$1" "$2" "$3"
 }
 
-# What a file of the kernel says, of several words the one in brackets.
+# Prints the value in a file of the kernel, of several words the one in brackets.
 value_of() {
   local line
   { IFS= read -r line <"$1"; } 2>/dev/null || [[ -n ${line:-} ]] || return 1

@@ -4,7 +4,7 @@
 
 namespace aisp::base {
 
-// What this executable was built from; in one source file, because every commit changes it.
+// Build facts of this executable; defined in one source file, because every commit changes them.
 struct BuildInfo {
   std::string_view version;
   std::string_view git_commit;  // empty outside a repository

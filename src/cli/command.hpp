@@ -33,7 +33,7 @@ void add_explain(CLI::App& app, Action& action);
 void add_new(CLI::App& app, Action& action);
 void add_completion(CLI::App& app, Action& action);
 
-// What `aisp --version` prints: version, commit, CUDA, architectures.
+// The text of `aisp --version`: version, commit, CUDA, architectures.
 std::string version_text();
 
 // Everything but catching: parses, runs the command, gives the exit status. Throws base::Error for what the user should read.

@@ -8,8 +8,8 @@
 
 namespace aisp::cli {
 
-// What `aisp list-targets` and `aisp run --list` print: a table, and with `json` an array to that file, or for "-" the array
-// alone.
+// Prints the answer of `aisp list-targets` and `aisp run --list`: a table, and with `json` an array to that file, or for "-" the
+// array alone.
 void print_targets(const suite::Selection& selection, const std::string& json);
 
 // The sizes and the cases that a pair declares, as list-targets and explain show them.

@@ -28,7 +28,7 @@ namespace {
 using base::Error;
 using base::Exit;
 
-// Where the answer goes: a number behind the command, or the descriptor that base::Child gives its children.
+// The descriptor for the answer: a number after the command, or the one that base::Child gives its children.
 int answer_descriptor(int argc, char** argv) {
   if (argc == 2) return base::Child::result_fd_in_child;
   char* end = nullptr;
@@ -131,7 +131,7 @@ void reject_empty_words(int argc, char** argv) {
 }  // namespace
 
 Exit run_program(int argc, char** argv) {
-  // What would be a death without a word at the limit on the size of files is an error like that of a full disk.
+  // Turns a silent death at the file size limit into an error like that of a full disk.
   ::signal(SIGXFSZ, SIG_IGN);
   if (is_hidden_command(argc, argv)) return run_hidden_command(argc, argv);
   // A reader that goes away (aisp ... | head) must end in an error that is reported, not in a silent death.

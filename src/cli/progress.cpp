@@ -18,7 +18,8 @@ namespace aisp::cli {
 namespace {
 
 constexpr double redraw_every_s = 0.1;
-// Of a pair's process: all 163 pairs took 409 s on two H100s with the default budget of 3 s, 5.0 s each.
+// A pair's process takes this long apart from sampling: all 163 pairs took 409 s on two H100s with the default budget of 3 s, 5.0
+// s each.
 constexpr double beside_sampling_s = 2;
 
 // "NVIDIA H200", "8 x NVIDIA H200", "NVIDIA H200, 2 x NVIDIA L4"
@@ -46,7 +47,7 @@ std::string places_text(const suite::Task& task) {
   return host.cpu.empty() ? "the host's " + cpus : fmt::format("{} ({})", host.cpu, cpus);
 }
 
-// Of the pairs that can run. Those that need not be alone share the GPUs.
+// Estimates the time of the pairs that can run. Those that need not be alone share the GPUs.
 double estimated_s(const suite::Task& task) {
   double alone_s = 0, shared_s = 0;
   for (const suite::Placement& placement : task.placements) {

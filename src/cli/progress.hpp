@@ -9,7 +9,7 @@
 
 namespace aisp::cli {
 
-// What `aisp run` shows while it runs: one line a pair on the standard output, a live line with the time left and warnings on the
+// The output of `aisp run` while it runs: one line a pair on standard output, a live line with the time left and warnings on
 // standard error.
 class ProgressDisplay final : public suite::Watcher {
  public:
@@ -54,7 +54,7 @@ class ProgressDisplay final : public suite::Watcher {
 // part of the pairs is taken over from an earlier run, or another executable takes turns.
 std::string heading(const suite::Task& task);
 
-// What a pair does, as in "interval 1.8 % (until 1 %), 2.1 of 3 s".
+// Describes what a pair is doing, as in "interval 1.8 % (until 1 %), 2.1 of 3 s".
 std::string doing_text(const run::Progress& progress);
 
 // "12 min 30 s left" from how long `measured` pairs took, the last of which ended `since_s` ago; empty before the first. It never

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What commands that work from recorded expectations share.
+// Code shared by commands that work from recorded expectations.
 #pragma once
 #include <filesystem>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `aisp analyze` and `aisp run --gate` share, and the latter's confirming rerun.
+// Code shared by `aisp analyze` and `aisp run --gate`, and the latter's confirming rerun.
 #pragma once
 #include <set>
 #include <string>

@@ -42,7 +42,7 @@ void print_counters(const evidence::SuiteResult& suite, const suite::Configurati
       show(fmt::format("Hardware counters of {}\n{}\n", label_in_run(pair), columns(rows)));
 }
 
-// Of the pairs that can run: the others have no line of their own.
+// Returns the widths for the pairs that can run; the others have no line of their own.
 report::LineWidths widths_of(const suite::Task& task) {
   report::LineWidths widths{.target = 0, .variant = 0};
   for (const suite::Placement& placement : task.placements) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `aisp run` and `aisp verify` share: from a configuration to reports, printed as the flags say.
+// Code shared by `aisp run` and `aisp verify`: from a configuration to reports, printed as the flags say.
 #pragma once
 #include <optional>
 #include <string>
@@ -20,7 +20,7 @@ void refuse_faults(const std::vector<const pair::Entry*>& selected);
 // Under --sweep those that declare cases, and a note about how many do not; throws base::Error (nothing) where none does.
 std::vector<const pair::Entry*> select_cases(std::vector<const pair::Entry*> selected, const suite::Configuration& configuration);
 
-// Where nobody set a shard, the environment's; tells of an index there without a count.
+// Takes the shard from the environment if none is set; prints a note for an index without a count.
 void settle_shard(suite::Configuration& configuration);
 // The part of `selected` that configuration.shard names, which is told; all of it where that is one of one.
 suite::Part take_shard(const std::vector<const pair::Entry*>& selected, const suite::Configuration& configuration,

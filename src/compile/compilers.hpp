@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVRTC and nvJitLink have in common: for which architecture they work, and what is said of their failures.
+// Code shared by NVRTC and nvJitLink: their target architecture, and messages about their failures.
 #pragma once
 #include <aisp/library.hpp>
 

@@ -56,7 +56,7 @@ class Link {
     if (handle_ == nullptr) throw std::runtime_error{failed};
     throw std::runtime_error{compile::failure_text(failed, log("nvJitLinkGetErrorLogSize", "nvJitLinkGetErrorLog"))};
   }
-  // What the two functions `size` and `get` of a link give.
+  // Returns the bytes that a link's functions `size` and `get` give.
   std::string bytes(const char* size, const char* get) const {
     std::size_t count = 0;
     if (nvjitlink_function<nvJitLinkResult(nvJitLinkHandle, std::size_t*)>(size)(handle_, &count) != NVJITLINK_SUCCESS) return {};

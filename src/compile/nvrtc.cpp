@@ -64,7 +64,7 @@ class Program {
     text.erase(std::find(text.begin(), text.end(), '\0'), text.end());
     return text;
   }
-  // What the two functions `size` and `get` of a program give.
+  // Returns the bytes that a program's functions `size` and `get` give.
   std::string bytes(const char* size, const char* get) const {
     std::size_t count = 0;
     check(nvrtc_function<nvrtcResult(nvrtcProgram, std::size_t*)>(size)(program_, &count), size);
@@ -111,7 +111,7 @@ CompiledCode Nvrtc::lto_ir(const KernelSource& source) const { return code(sourc
 CompiledCode Nvrtc::ptx(const KernelSource& source) const { return code(source, Form::ptx); }
 
 CompiledCode Nvrtc::code(const KernelSource& source, Form form) const {
-  // Of a virtual architecture there is no machine code, which takes most of the time.
+  // A virtual architecture has no machine code, whose generation takes most of the time.
   const std::string target = form == Form::ptx ? "compute" + architecture_.substr(architecture_.find('_')) : architecture_;
   std::vector<std::string> options{"-arch=" + target, "-std=c++20", "-default-device"};
   if (form == Form::relocatable) options.emplace_back("-rdc=true");

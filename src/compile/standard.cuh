@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What device headers use of CUDA's and the standard library's headers, for NVRTC, which has none of them (headers.cpp).
+// The parts of CUDA's and the standard library's headers that device headers use, for NVRTC, which has none of them
+// (headers.cpp).
 #pragma once
 
 namespace std {
@@ -39,12 +40,13 @@ inline constexpr bool is_trivially_copyable_v = __is_trivially_copyable(T);
 using std::int16_t, std::int32_t, std::int64_t, std::int8_t, std::intptr_t, std::ptrdiff_t, std::size_t, std::uint16_t,
     std::uint32_t, std::uint64_t, std::uint8_t, std::uintptr_t;
 
-// Of cuda.h: an argument of kernels that is only passed on.
+// From cuda.h: an argument of kernels that is only passed on.
 struct alignas(128) CUtensorMap {
   uint64_t opaque[16];
 };
 
-// Of cuda_fp16.h and cuda_fp8.h: what buffers are made of, conversions, and the arithmetic on two at a time that engines use.
+// From cuda_fp16.h and cuda_fp8.h: the element types of buffers, conversions, and the arithmetic on two at a time that engines
+// use.
 struct alignas(2) __half {
   uint16_t bits;
 };
@@ -98,7 +100,7 @@ struct __nv_fp8_e5m2 {
   uint8_t bits;
 };
 
-// Of cuda_bf16.h: two bytes, and one or two of them rounded from fp32.
+// From cuda_bf16.h: two bytes, and one or two of them rounded from fp32.
 struct alignas(2) __nv_bfloat16 {
   uint16_t bits;
 };

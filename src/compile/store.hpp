@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What has been compiled, in memory and on disk, so that the same text is compiled once.
+// Compiled code, in memory and on disk, so that the same text is compiled once.
 #pragma once
 #include <aisp/compiled.hpp>
 
@@ -24,8 +24,8 @@ class Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  // What is kept under the key; else what `make` makes, which is kept, and whose time is taken. A file that is not what was
-  // written is as good as none. Several threads may make different things at once.
+  // Returns the code kept under the key; otherwise calls `make`, keeps its code and adds the time it took. A damaged file counts
+  // as none. Several threads may make different things at once.
   CompiledCode get(const std::string& key, const std::function<CompiledCode()>& make);
 
   std::filesystem::path file(const std::string& key) const { return folder_ / (key + ".code"); }

@@ -10,7 +10,7 @@
 namespace aisp::evidence {
 namespace {
 
-// Of the variants that were counted, the one whose measured work is the smallest part of its declaration.
+// Returns the counted variant whose measured work is the smallest part of its declaration.
 template <class Part>
 std::optional<CostPart> least(const PairResult& pair, const Part& part_of) {
   std::optional<CostPart> result;
@@ -29,8 +29,8 @@ std::optional<CostPart> bytes_of(const VariantResult& variant) {
   return CostPart{variant.name, variant.cost.bytes, *measured, unwritten, {}};
 }
 
-// The counters that a type of math shows in. Scalar types are not counted in launches of graphs, so a variant is compared where
-// at least its own type was seen.
+// Returns the counter for a type of math. Scalar types are not counted in launches of graphs, so a variant is compared only if at
+// least its own type was counted.
 std::string_view counted_as(std::string_view math) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"fp64", "fp64"},
                                                                                 {"fp64_tensor", "tensor fp64"},
@@ -68,7 +68,7 @@ void judge_bytes(CostPart& part, const PairResult& pair, double l2_bytes) {
         fmt::format("every variant moves more than the declared cost, {} the least: {}", part.variant, numbers(part, "bytes"));
 }
 
-// Why a pair with counters has nothing to compare.
+// Returns why a pair with counters has nothing to compare.
 std::string nothing_declared(const PairResult& pair) {
   const DeclaredCost& cost = pair.variants.front().cost;
   if (cost.bytes > 0) return fmt::format("its cost is of another kind: {}", to_string(cost.bytes_of));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A declared cost against what hardware counters saw. Floors and percentages are no better than it.
+// Compares a declared cost with hardware counters. Floors and percentages are only as good as the declaration.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace aisp::evidence {
 
-// A part of a cost, of the variant that came closest to its declaration from above or fell below it the most.
+// A part of a cost, for the variant nearest to its declaration from above, or farthest below it.
 struct CostPart {
   std::string variant;
   double declared = 0;
@@ -20,9 +20,9 @@ struct CostPart {
 };
 
 struct CostCheck {
-  std::optional<CostPart> bytes;  // of device memory
+  std::optional<CostPart> bytes;  // device memory traffic
   std::optional<CostPart> flops;
-  std::string not_compared;  // why there is neither
+  std::string not_compared;  // why neither was compared
   std::vector<std::string> faults() const;
 };
 
@@ -37,9 +37,9 @@ inline constexpr double cost_tolerance = 0.10;
 // Where a tool did not drain L2 at the end, up to its size may not have been written yet, and counts as written for the first.
 CostCheck check_cost(const PairResult& pair);
 
-// Pairs on a GPU passed, and of none of them a counter could be read: nothing was held against anything.
+// Whether pairs on a GPU passed but no counter could be read for any of them, so that no cost was checked.
 bool nothing_counted(const SuiteResult& suite);
-// Fails a pair that passed where its check has faults.
+// Fails a passed pair if its check has faults.
 void judge_cost(PairResult& pair);
 
 }  // namespace aisp::evidence

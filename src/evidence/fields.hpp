@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of what most files of evidence have (base/json_fields.hpp). Not for use beyond evidence's own .cpp files.
+// JSON members that most files of evidence have (base/json_fields.hpp). Not for use beyond evidence's own .cpp files.
 #pragma once
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -18,8 +18,7 @@ using nlohmann::json;
 using Writer = base::JsonWriter;
 using Reader = base::JsonReader;
 
-// For what most files have nothing to say of: metrics that nobody reported, GPUs that nobody wrote down, machines of a merged
-// run.
+// For members that most files lack: unreported metrics, unrecorded GPUs, machines of a merged run.
 template <class T, class Visitor>
 void describe_unless_empty(const std::string& name, T& values, Visitor& visit) {
   std::optional<T> some;

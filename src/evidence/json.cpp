@@ -18,7 +18,7 @@ static void describe(Percentile& p, Visitor& visit) {
   visit("value", p.value);
 }
 
-// With "_ms" behind the names for times in milliseconds.
+// Appends "_ms" to the names for times in milliseconds.
 template <class Visitor>
 static void describe_summary(Summary& s, Visitor& visit, const std::string& unit) {
   visit("iterations", s.count);
@@ -309,7 +309,7 @@ std::string json_text(const json& value, int indent) { return value.dump(indent,
 
 namespace {
 
-// A parser takes the last of two equal keys and another one the first, so a file that has them means nothing.
+// Rejects equal keys: one parser takes the last of them, another the first, so such a file is ambiguous.
 class Strictness {
  public:
   explicit Strictness(const std::string& source) : source_{source} {}
@@ -325,10 +325,10 @@ class Strictness {
 
  private:
   const std::string& source_;
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+  std::vector<std::set<std::string>> keys_;  // keys of the open objects
 };
 
-// "parse error at line 1, column 3: ..." without the library's own numbering, and not longer than a line.
+// Returns "parse error at line 1, column 3: ..." without the library's own numbering, and at most a line long.
 std::string reason(const json::exception& error) {
   std::string text = error.what();
   if (const auto end = text.find("] "); text.starts_with("[json.exception") && end != std::string::npos) text.erase(0, end + 2);

@@ -15,14 +15,15 @@ void from_json(const nlohmann::json& json, PairResult& result);
 void to_json(nlohmann::json& json, const SuiteResult& suite);
 void from_json(const nlohmann::json& json, SuiteResult& suite);
 
-// Every JSON text that leaves a process. Bytes that are no UTF-8 (a pair may print and throw anything) become U+FFFD. Without
+// Serializes every JSON text that leaves a process. Invalid UTF-8 (a pair may print and throw anything) becomes U+FFFD. Without
 // indentation it is one line.
 std::string json_text(const nlohmann::json& json, int indent = -1);
 
-// Text from a file or pipe; `source` names it in errors: base::Error "SOURCE: ...", Exit::usage. Limits the depth of nesting.
+// Parses text from a file or pipe; `source` names it in errors: base::Error "SOURCE: ...", Exit::usage. Limits the depth of
+// nesting.
 nlohmann::json parse_json(std::string_view text, const std::string& source);
 
-// Throws base::Error (usage) naming `place` where `document` is of another `schema_version` than ours, or of none.
+// Throws base::Error (usage) naming `place` if `document` has another `schema_version` than ours, or none.
 void demand_schema_version(const nlohmann::json& document, const std::string& place);
 
 }  // namespace aisp::evidence

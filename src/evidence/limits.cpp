@@ -13,7 +13,7 @@ namespace {
 constexpr double busy_unit_percent = 60;
 // Below this the GPU waits for the host, or for the next launch.
 constexpr double busy_gpu_percent = 80;
-// Beyond what declaration and counters differ by for a kernel that moves only what it must.
+// Larger than the difference between declaration and counters for a kernel with minimal traffic.
 constexpr double more_traffic = 1.25;
 
 std::string memory_limit(const Counters& counters, const DeclaredCost& cost) {
@@ -31,7 +31,7 @@ std::string limit_of(const PairResult& pair, const VariantResult& variant, const
       return memory >= sm ? memory_limit(*counters, variant.cost) : "instructions of the SM";
   }
   if (const auto busy = gpu_busy_percent(variant); busy && *busy < busy_gpu_percent) return "launches and waits";
-  // Neither a unit of the chip nor the host: what is left is that one thing must wait for another.
+  // Neither a unit of the chip nor the host is busy, so dependences must be the limit.
   const bool nothing_busy = counters != nullptr && counters->sm_throughput_percent;
   return nothing_busy || pair.bound == Bound::latency ? "latency" : "latency or extra work";
 }
@@ -43,7 +43,7 @@ void name_limits(PairResult& pair) {
     if (!variant.floor || !variant.timing) continue;
     Floor& floor = *variant.floor;
     if (floor.limit_from == LimitFrom::throttling || floor.limit_from == LimitFrom::floor) continue;
-    // Counters know better than what was concluded before there were any.
+    // Counters override a conclusion made without them.
     floor.limit_from = variant.counters ? LimitFrom::counters : LimitFrom::times;
     floor.held_back_by = limit_of(pair, variant, variant.counters ? &*variant.counters : nullptr);
   }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kept each variant from its lower bound.
+// The reasons that kept each variant from its lower bound.
 #pragma once
 #include "evidence/result.hpp"
 
 namespace aisp::evidence {
 
-// Says so in every floor that does not yet: a power cap and a ceiling that is near were told when the floor was made. By
-// counters where there are any; without them "launches and waits" where the GPU had nothing to do for much of the time, and
-// otherwise what only counters could tell apart.
+// Names the limit in every floor that has none yet: a power cap and a near ceiling were named when the floor was made. It uses
+// counters if there are any; without them it names "launches and waits" if the GPU was idle for much of the time, and otherwise
+// the limits that only counters could distinguish.
 void name_limits(PairResult& pair);
 
 }  // namespace aisp::evidence

@@ -97,7 +97,7 @@ void from_json(const json& from, Manifest& manifest) {
   describe(manifest, reader);
 }
 
-// Tables and messages show them.
+// Checks names that tables and messages show.
 static void check_names(const Manifest& manifest, const std::string& source) {
   const auto refuse = [&](const std::string& name, const char* what) {
     throw base::Error{base::Exit::usage,
@@ -148,8 +148,9 @@ bool is_recorded_variable(const std::string& name) {
   return false;
 }
 
-// Users keep keys and tokens in variables of these families too. What changes measurements has none of these words in its name;
-// of NVIDIA_*, where other programs have theirs, only what the container toolkit and the libraries read is known to be harmless.
+// Users keep keys and tokens in variables of these families too. Variables that change measurements have none of these words in
+// their names; in NVIDIA_*, which other programs use too, only those that the container toolkit and the libraries read are known
+// to be harmless.
 static bool may_be_secret(const std::string& name) {
   constexpr auto words =
       std::to_array<std::string_view>({"KEY", "TOKEN", "SECRET", "PASS", "PWD", "CRED", "AUTH", "PROXY", "LICENSE"});

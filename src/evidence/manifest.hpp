@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run was: program, machine, settings. Plain data, filled by who knows the machine.
+// The description of a run: program, machine, settings. Plain data, filled by code that knows the machine.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -30,10 +30,10 @@ struct Setting {
   std::string name, value, origin;
 };
 
-// Which part of a selection a run measured.
+// The part of a selection that a run measured.
 struct Shard {
   int index = 1, count = 1;  // the second of three: 2, 3
-  std::string cut;           // stands for the pairs, their code and the shard of each: shards with the same one fit together
+  std::string cut;           // digest of the pairs, their code and the shard of each: shards with the same one fit together
 };
 // "2/3"
 std::string to_string(const Shard& shard);
@@ -49,20 +49,20 @@ struct Manifest {
   std::map<std::string, std::vector<std::string>> cases;  // target -> cases of its sweep; empty without --sweep
   std::uint64_t seed = 0;
   std::vector<ManifestGpu> gpus;
-  std::string cuda_error;  // why there is no GPU
+  std::string cuda_error;  // why no GPU was found
   std::string driver_version;
   int driver_cuda_version = 0, runtime_cuda_version = 0;
   std::map<std::string, std::string> libraries;         // name -> file found, or version compiled in
-  std::map<std::string, std::string> library_versions;  // of those whose files tell
+  std::map<std::string, std::string> library_versions;  // versions of those whose files state one
   std::string hostname, system, kernel, cpu, container, virtualization;
   int cpus_online = 0, cpus_usable = 0, numa_nodes = 0;
-  std::optional<double> cpu_quota{};  // CPUs whose time the control group grants; nothing: no limit
+  std::optional<double> cpu_quota{};  // CPUs granted by the control group; nothing: no limit
   std::uint64_t memory_bytes = 0;
   std::map<std::string, std::string> environment;  // allow-listed variables
   std::vector<Setting> configuration;
   std::optional<Shard> shard;
-  // Of a run that `aisp merge` made: the manifests of the runs that it was made from, each with the name of its machine, unique
-  // in the run. Outside of them stands what all have in common.
+  // For a run that `aisp merge` made: the manifests of its parts, each with its machine's name, unique in the run. The fields
+  // outside hold what all have in common.
   std::vector<Manifest> machines;
   std::string machine;
 };
@@ -72,23 +72,23 @@ void from_json(const nlohmann::json& json, Manifest& manifest);
 void to_json(nlohmann::json& json, const Setting& setting);
 
 inline constexpr std::size_t largest_manifest_bytes = std::size_t{16} << 20;
-// The manifest of the run that measured the pair: one of `machines` in a merged run, `manifest` itself in every other.
+// Returns the manifest of the run that measured the pair: one of `machines` in a merged run, otherwise `manifest` itself.
 struct PairResult;  // evidence/result.hpp
 const Manifest& manifest_of(const PairResult& pair, const Manifest& manifest);
 
-// Throws base::Error (usage) naming the source and the place in it.
+// Parses a manifest; throws base::Error (usage) naming the source and the place in it.
 Manifest parse_manifest(std::string_view text, const std::string& source);
 Manifest read_manifest(const std::filesystem::path& file);
 
-// Variables whose values change measurements and hold no secrets: CUDA_*, NVIDIA_*, NCCL_*, OMP_*, AISP_*, LD_LIBRARY_PATH and
-// few others.
+// Whether a variable's value changes measurements and holds no secret: CUDA_*, NVIDIA_*, NCCL_*, OMP_*, AISP_*, LD_LIBRARY_PATH
+// and few others.
 bool is_recorded_variable(const std::string& name);
 std::map<std::string, std::string> recorded_environment(const char* const* environment);
 
 struct Difference {
   std::string field, before, after;
 };
-// "Why did it change?": the fields that differ, without start time, run id and command line.
+// Returns the fields that differ, for "Why did it change?", without start time, run id and command line.
 std::vector<Difference> differences(const Manifest& before, const Manifest& after);
 
 }  // namespace aisp::evidence

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What files may call chapters, pairs, variants and cases: nothing that a shell, a path, a terminal or a log could take for more.
+// Names that files may give to chapters, pairs, variants and cases: none that a shell, a path, a terminal or a log could take for
+// more.
 #pragma once
 #include <string_view>
 

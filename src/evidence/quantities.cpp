@@ -51,7 +51,7 @@ Reading speedup(const P& pair, const V& v) {
 }
 const Gain* claimed_gain(const P& pair, const V& v) { return claimable(pair, v) != nullptr && v.gain ? &*v.gain : nullptr; }
 
-// Of the declared work, a second.
+// Returns the rate of declared work per second.
 Reading rate(const V& v, double amount) {
   return v.energy && amount > 0 && v.energy->run_ms > 0 ? Reading{exactly(amount * 1e3 / v.energy->run_ms)} : std::nullopt;
 }

@@ -32,36 +32,36 @@ enum class Format : std::uint8_t {
 
 struct Quantity {
   std::string_view id;     // CSV's column and the glossary's term
-  std::string_view group;  // the table that shows it; empty: none does, or one that is made by hand
+  std::string_view group;  // the table that shows it; empty: none, or one made by hand
   std::string_view title;  // its heading there
   Format format = Format::number;
-  bool in_csv = false, interval_in_csv = false;  // the latter in columns of their own, behind it
-  bool last_in_csv = false;                      // behind all other columns: those that were there keep their places
-  std::string_view meaning{};                    // for the glossary; empty: its name says it
-  // Nothing where the variant has no such figure, or may not claim it. Without an interval low and high are the value.
+  bool in_csv = false, interval_in_csv = false;  // the interval in columns of its own, after it
+  bool last_in_csv = false;                      // after all other columns, so that these keep their places
+  std::string_view meaning{};                    // for the glossary; empty: the name is clear
+  // Returns nothing if the variant has no such figure, or may not claim it. Without an interval low and high are the value.
   std::optional<Range> (*get)(const PairResult& pair, const VariantResult& variant) = nullptr;
   std::string (*words)(const PairResult& pair,
-                       const VariantResult& variant) = nullptr;  // instead of `get`, for what is no number
+                       const VariantResult& variant) = nullptr;  // instead of `get`, for text
 
-  // What `compare` does with it; nothing without a name.
+  // How `compare` treats the quantity; unused without a name.
   struct Compared {
     std::string_view name{}, unit{};
     Direction better = Direction::lower;
-    // Whether its interval is one of samples; empty: it never is, and a single reading makes nothing red.
+    // Whether its interval comes from samples; empty: it never does, and a single reading is no regression.
     bool (*sampled)(const VariantResult& variant) = nullptr;
-    std::optional<Range> (*get)(const VariantResult& variant) = nullptr;        // empty: what `get` above gives
-    const std::vector<double>& (*raw)(const VariantResult& variant) = nullptr;  // the samples behind it, where they are kept
+    std::optional<Range> (*get)(const VariantResult& variant) = nullptr;        // empty: `get` above
+    const std::vector<double>& (*raw)(const VariantResult& variant) = nullptr;  // its samples, if they are kept
   };
   Compared compared{};
 };
 
-// Names of what is compared that code goes by; that of the time is time_metric.
+// Names of compared quantities that code refers to; that of the time is time_metric.
 inline constexpr std::string_view speedup_metric = "speedup", energy_metric = "energy", prepare_metric = "prepare";
-// Units with a form of their own in text. What pairs report may have any other.
+// Units with a form of their own in text. Metrics of pairs may have any other.
 inline constexpr std::string_view milliseconds_unit = "ms", bytes_unit = "B", times_unit = "x";
 
 std::span<const Quantity> quantities();
-// Of fewer samples nothing is known about how they spread.
+// With fewer samples their spread is unknown.
 inline constexpr std::size_t fewest_samples = 6;
 
 inline constexpr std::string_view quantity_groups[] = {"Timing", "Accuracy", "Inference", "Energy", "Memory"};

@@ -29,10 +29,10 @@ std::optional<Range> time_range(const VariantResult& variant) {
   const Timing& timing = *variant.timing;
   if (timing.raw_times_ms.empty()) return median_only(timing.summary);
   Range range = median_range(timing.raw_times_ms);
-  // A reading stands for all times within half a step of it.
+  // A reading represents all times within half a step of it.
   range.low = std::max(0.0, range.low - timing.offset_ms - timing.clock_step_ms / 2);
   range.high = std::max(0.0, range.high - timing.offset_ms + timing.clock_step_ms / 2);
-  // The summary is what every report shows; the interval must be around it, however it was made.
+  // Every report shows the summary, so the interval must contain it, however it was made.
   range.value = timing.summary.median;
   range.low = std::min(range.low, range.value);
   range.high = std::max(range.high, range.value);

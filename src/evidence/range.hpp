@@ -15,12 +15,12 @@ struct Range {
 // Copies of equal code differ by up to this much (measure/statistics/statistics.hpp), whatever their intervals say.
 inline constexpr double smallest_change = 0.01;
 
-// Median and its 95 % interval between two order statistics (base::median_ranks), which holds for any distribution of independent
-// samples; all that was seen for fewer than six of them.
+// Returns the median and its 95 % interval between two order statistics (base::median_ranks), valid for any distribution of
+// independent samples; the full range for fewer than six of them.
 Range median_range(std::span<const double> samples);
 
-// Of a variant's time, stopwatch offset taken out, the clock's step in the interval; nothing when it was not timed. Without raw
-// samples the interval has no width.
+// Returns the interval of a variant's time, without the stopwatch's offset and widened by the clock's step; nothing if it was not
+// timed. Without raw samples the interval has no width.
 std::optional<Range> time_range(const VariantResult& variant);
 
 }  // namespace aisp::evidence

@@ -77,7 +77,7 @@ const VariantResult* best_variant(const PairResult& pair) {
 
 std::optional<double> gpu_busy_percent(const VariantResult& variant) {
   if (!variant.gpu_busy_ms || !variant.timing || !(variant.timing->summary.median > 0)) return std::nullopt;
-  // The two are of different executions, so a busy one may have been the longer.
+  // The two times are from different executions, so the busy time may be the longer one.
   return std::min(100.0, *variant.gpu_busy_ms / variant.timing->summary.median * 100);
 }
 

@@ -17,32 +17,32 @@ namespace aisp::evidence {
 
 inline constexpr int schema_version = 1;
 
-// Of a pair that is judged by its time, and of comparisons of times. Every other is a metric that pairs report.
+// The metric of a pair that is judged by its time, and of comparisons of times. Every other is a metric that pairs report.
 inline constexpr std::string_view time_metric = "time";
 
 struct EnergyRatio {  // baseline over variant: above 1, the variant needs less
   double value = 0, low = 0, high = 0;
 };
 
-// Of executions back to back with whatever they find in the caches. Whole boards by NVML's counter, idle power included.
+// Energy of back-to-back executions with whatever they find in the caches. Whole boards by NVML's counter, idle power included.
 struct Energy {
   double median_j = 0, low_j = 0, high_j = 0;  // a run; the median over the windows and its 95 % interval
   double average_w = 0;
   double run_ms = 0;                     // a run, back to back
-  double gflop_per_j = 0, gb_per_j = 0;  // of the declared cost; 0 where it declares none
+  double gflop_per_j = 0, gb_per_j = 0;  // of the declared cost; 0 if none is declared
   std::optional<EnergyRatio> ratio;      // absent for the baseline
   std::size_t runs = 0;                  // in all windows
   std::vector<double> raw_j;             // a run, one value a window; equal places were next to one another in time
   double counter_step_ms = 0;            // between two updates of the counter
 };
 
-// What this environment could not give: the kind is for programs, the text for readers.
+// A measurement that this environment could not give: the kind is for programs, the text for readers.
 struct Lost {
   LostKind kind = LostKind::other;
   std::string text;  // "no clock lock: clocks are left as they are"
 };
 
-// Where something went wrong, in words for the reader. `check` names the verification or stage check ("inputs_unchanged").
+// A failure in words for the reader, with its stage. `check` names the verification or stage check ("inputs_unchanged").
 struct Problem {
   Stage stage = Stage::none;
   std::string variant;  // empty: the whole pair
@@ -56,7 +56,7 @@ struct Percentile {
   double value = 0;
 };
 
-struct Summary {  // of one set of samples, in the samples' unit
+struct Summary {  // summary of one set of samples, in the samples' unit
   std::size_t count = 0;
   double mean = 0, median = 0, std = 0, min = 0, max = 0;
   double p25 = 0, p50 = 0, p75 = 0, p90 = 0, p95 = 0, p99 = 0;
@@ -75,9 +75,9 @@ struct GpuState {
 struct Timing {
   Summary summary;                        // milliseconds, stopwatch offset taken out, equal readings spread over the clock's step
   double offset_ms = 0;                   // the stopwatch's own time, subtracted from every sample
-  double offset_accuracy_ms = 0;          // the offset may be wrong by this much, for all variants alike
+  double offset_accuracy_ms = 0;          // error of the offset, common to all variants
   double clock_step_ms = 0;               // readings are multiples of it; 0: none was seen
-  std::optional<double> autocorrelation;  // of the ranks of consecutive samples; absent of few or equal ones
+  std::optional<double> autocorrelation;  // of the ranks of consecutive samples; absent if they are few or all equal
   std::optional<double> sm_clock_mhz;     // median over its rounds
   std::vector<double> raw_times_ms;       // as read
   std::vector<double> host_times_ms;      // run() called to work finished, host clock
@@ -109,23 +109,23 @@ struct InferenceTiming {
   std::optional<LatencyGoodput> goodput;  // with a target
 };
 
-// A ratio of medians, of what a variant is held against over its own (judged metric: so that above 1 is better), with its 95 %
+// A ratio of medians, the reference's over the variant's (for a judged metric, so that above 1 is better), with its 95 %
 // interval.
 struct Speedup {
   double value = 0;
   double low = 0;
   double high = 0;
   Verdict verdict = Verdict::cannot_tell;
-  double effective_rounds = 0;  // independent rounds that would tell as much as those taken; 0: not known
+  double effective_rounds = 0;  // number of independent rounds with the same information; 0: not known
 };
 
-// What a step brings.
+// The speedup that a step adds.
 struct Gain {
   std::string over;  // the baseline or a step before it
   Speedup ratio;
 };
 
-// How near a variant comes to what a user would call instead, in percent of its speed, with the 95 % interval.
+// A variant's speed in percent of the library call that a user would make instead, with the 95 % interval.
 struct LibraryShare {
   std::string library;  // the fastest of the pair's that is as precise
   double percent = 0, low = 0, high = 0;
@@ -141,15 +141,15 @@ struct Floor {
   LimitFrom limit_from = LimitFrom::none;
 };
 
-// What the machine was taken to give when floors were computed, as far as the pair's variants use it; 0 where nobody measured.
+// The machine's rates that lower bounds were computed from, as far as the pair's variants use them; 0 if not measured.
 struct Ceilings {
   double memory_bytes_s = 0;              // of the device; of the host for a host pair
   std::map<std::string, double> flops_s;  // by type of math
   std::string source;                     // as in Floor
 };
 
-// What a run of a variant must do at least. Bytes are of one kind; a variant that declares none in device memory gives the sum
-// of the others.
+// The least work of a variant's run. Bytes are of one kind; a variant that declares none in device memory gives the sum of the
+// others.
 struct DeclaredCost {
   double flops = 0, bytes = 0;
   std::string math;  // "bf16"; empty without FLOPs
@@ -167,25 +167,26 @@ struct Accuracy {
   bool bitwise_repeatable = false;
 };
 
-// What was looked at while samples were timed.
+// Counts of the checks on timed samples.
 struct SampleChecks {
   int samples = 0;          // timed
-  int compared = 0;         // of them: outputs poisoned before, complete and right behind the sample
+  int compared = 0;         // of them: outputs poisoned before, complete and correct after the sample
   int first_on_inputs = 0;  // of them: on inputs that no variant had seen
   int watched = 0;          // of them: nothing happened while the stream was held back, or before the sample on the host
   int wrong = 0;
-  std::vector<std::string> off;  // checks that could not be made, each with its reason
+  std::vector<std::string> off;  // checks that were not possible, each with its reason
 };
 
 struct MemoryUse {
-  std::uint64_t device_peak_bytes = 0;       // buffers, and what pools and the variant's own allocations took at most in a run
+  std::uint64_t device_peak_bytes = 0;       // buffers, and the peak of pools and the variant's own allocations in a run
   std::uint64_t device_allocated_bytes = 0;  // buffers, with their red zones
-  std::uint64_t device_reserved_bytes = 0;   // buffers, and what the pools held at most
-  std::uint64_t device_driver_bytes = 0;     // gone since before the set-up by the driver's account, after a run; 0: not read
+  std::uint64_t device_reserved_bytes = 0;   // buffers, and the peak of the pools' reserve
+  std::uint64_t device_driver_bytes =
+      0;  // decrease of free memory since before the set-up by the driver's account, after a run; 0: not read
   std::uint64_t host_peak_rss_bytes = 0;
 };
 
-// What the compiler made of a kernel, per thread.
+// A kernel's compiled resources, per thread.
 struct CompiledKernel {
   std::string name;
   int registers = 0;
@@ -200,24 +201,24 @@ struct VariantResult {
   std::optional<Timing> timing;
   std::optional<Speedup> speedup;             // over the baseline, of all others; absent when verification failed
   std::optional<Gain> gain;                   // of optimized variants; absent without a speedup
-  std::optional<LibraryShare> library_share;  // of the baseline and optimized variants; absent where no library was timed
-  std::optional<Floor> floor;                 // absent where no ceiling is known for its cost
-  std::optional<Accuracy> accuracy;           // absent where nothing was compared
+  std::optional<LibraryShare> library_share;  // of the baseline and optimized variants; absent if no library was timed
+  std::optional<Floor> floor;                 // absent if no ceiling is known for its cost
+  std::optional<Accuracy> accuracy;           // absent if nothing was compared
   std::optional<InferenceTiming> inference;
   std::optional<Energy> energy;  // with --energy, where there is a counter
   std::vector<Metric> metrics;
-  // In which a kernel or copy ran, in one execution that CUPTI recorded; absent for host pairs and without CUPTI.
+  // The time in which a kernel or copy ran, in one execution that CUPTI recorded; absent for host pairs and without CUPTI.
   std::optional<double> gpu_busy_ms;
-  std::vector<CompiledKernel> kernels;     // that CUPTI saw in it; most registers first
-  std::optional<Counters> counters;        // absent unless they were asked for and could be read
-  std::optional<Profile> profile;          // absent unless it was asked for and could be made
-  std::optional<std::string> nsys_report;  // relative to the run folder; with --profile full, where nsys is
+  std::vector<CompiledKernel> kernels;     // the kernels that CUPTI saw in it; most registers first
+  std::optional<Counters> counters;        // absent unless requested and readable
+  std::optional<Profile> profile;          // absent unless requested and possible
+  std::optional<std::string> nsys_report;  // relative to the run folder; with --profile full, if nsys is installed
   double prepare_ms = 0;                   // one-time work declared by the variant
   bool changes_precision = false;
   bool computes_output = true;  // false: a control that computes nothing valid, so that nothing of it was verified
   bool not_run = false;         // declared as run by nobody before this run
   DeclaredCost cost;
-  std::optional<SampleChecks> checks;  // absent where nothing was timed
+  std::optional<SampleChecks> checks;  // absent if nothing was timed
   MemoryUse memory;
   std::map<std::string, std::string> output_digests;  // hex; at the timed shape, with the run's seed
 };
@@ -240,12 +241,12 @@ struct PairResult {
   std::string source_digest;  // SHA-256 of the pair's code, hex
   Bound bound = Bound::memory;
   Device device = Device::gpu;
-  bool host_dependent = false;    // the host has a say in its times: comparable with those of the same machine alone
+  bool host_dependent = false;    // the host affects its times: comparable only with those of the same machine
   std::vector<std::string> gpus;  // UUIDs used
   Status status = Status::passed;
   std::string reason;                   // of a skip or failure, one clause; what to do in `problems`
   std::vector<VariantResult> variants;  // baseline first
-  std::optional<Ceilings> ceilings;     // absent where none is known
+  std::optional<Ceilings> ceilings;     // absent if none is known
   std::string best;                     // name of the best optimized variant; empty when none may be claimed
   std::string judged_by{time_metric};
   TimingMode timing_mode = TimingMode::events;
@@ -253,15 +254,15 @@ struct PairResult {
   Cache cache = Cache::cold;
   StopReason stopped_because = StopReason::none;
   double scale = 1;                            // of the workload
-  std::map<std::string, std::uint64_t> sizes;  // that the pair declares, as used
+  std::map<std::string, std::uint64_t> sizes;  // the sizes that the pair declares, as used
   bool sizes_set = false;                      // by --size or --sweep: not the pair's own workload
   std::string sweep_case;                      // of a sweep; empty: none
   bool narrow_types = false;                   // a buffer holds floating-point values of eight bits or fewer, or small codes
-  std::vector<std::string> edges;              // names of those that were verified and passed; none where the pair was timed
+  std::vector<std::string> edges;              // names of those that were verified and passed; empty if the pair was timed
   std::uint64_t seed = 0;
   int inputs_drawn = 0;              // how often inputs were renewed while samples were timed
   int inputs_checked = 0;            // of them: the timed outputs of the baseline were compared with the float64 reference
-  bool reproducible = false;         // held to deterministic algorithms and equal bits
+  bool reproducible = false;         // required deterministic algorithms and equal bits
   bool alternated = true;            // variants were timed in turn
   std::vector<GpuState> gpu_states;  // one a round
   double sampling_s = 0;             // from the first timed round to the end of the last
@@ -277,7 +278,7 @@ struct PairResult {
   std::string started_utc;  // ISO 8601
   std::string log;          // path of the child's output, relative to the run folder
   bool complete = true;     // false: the child died before it sent its result
-  std::string machine;      // in a merged run: which of its manifest's machines; empty in every other
+  std::string machine;      // in a merged run: one of its manifest's machines; otherwise empty
 };
 
 struct Manifest;  // evidence/manifest.hpp
@@ -296,32 +297,31 @@ struct SuiteResult {
 };
 
 Counts count(const SuiteResult& suite);
-// "verify, tiled"; the stage alone where it is not a variant's.
+// Returns "verify, tiled"; the stage alone if the problem is not a variant's.
 std::string place_of(const Problem& problem);
-// What tells results of a run apart: the target, and the case of a sweep behind it.
+// Returns the label that is unique in a run: the target, followed by the case of a sweep.
 std::string label_in_run(const PairResult& pair);
-// The same for a reader, who is told of sizes that somebody set too.
+// The same for a reader, with sizes that the user set.
 std::string label_of(const PairResult& pair);
-// "m=4096, n=4096"; empty for a pair that declares no sizes.
+// Returns "m=4096, n=4096"; empty for a pair that declares no sizes.
 std::string sizes_text(const PairResult& pair);
-// Of a result in the folder of its run.
+// Returns a result's folder inside its run's folder.
 std::string folder_of(const PairResult& pair);
 
-// The speedup that may be claimed: only of a pair that passed, of a variant that passed. Null otherwise, whatever the struct
-// holds.
+// Returns the speedup that may be claimed: only if the pair and the variant passed. Null otherwise, whatever the struct holds.
 const Speedup* claimable(const PairResult& pair, const VariantResult& variant);
-// The same of its share of a library's speed.
+// The same for its share of a library's speed.
 const LibraryShare* claimable_share(const PairResult& pair, const VariantResult& variant);
 
-// The variant that shows what the pair teaches; null when the pair did not pass or it was not timed.
+// Returns the variant that shows the pair's lesson; null if the pair did not pass or it was not timed.
 const VariantResult* lesson_variant(const PairResult& pair);
-// The best optimized variant that may be claimed, by speedup; null when the pair did not pass or none was timed.
+// Returns the best optimized variant that may be claimed, by speedup; null if the pair did not pass or none was timed.
 const VariantResult* best_variant(const PairResult& pair);
 
-// Part of the median in which the GPU worked; nothing for host pairs and where CUPTI did not tell.
+// Returns the part of the median in which the GPU worked; nothing for host pairs and without CUPTI's record.
 std::optional<double> gpu_busy_percent(const VariantResult& variant);
 
-// Of the SMs, over the states that tell their clock; nothing where none does.
+// Returns the median SM clock over the states that report one; nothing if none does.
 std::optional<double> median_sm_clock_mhz(std::span<const GpuState> states);
 
 }  // namespace aisp::evidence

@@ -62,7 +62,7 @@ void check_names(const PairResult& pair, const std::string& place) {
                           base::one_line(pair.target, 80), base::one_line(pair.chapter, 80), base::one_line(pair.name, 80))};
 }
 
-// Says whether two times can have such a ratio.
+// Whether two times can have such a ratio.
 bool can_be_measured(const Speedup& speedup) {
   constexpr double largest = 1e12;  // a quarter of an hour over a nanosecond
   const auto fits = [](double ratio) { return !std::isfinite(ratio) || (ratio >= 0 && ratio <= largest); };  // null is not finite
@@ -91,7 +91,7 @@ void keep(PairResult result, std::vector<PairResult>& results) {
 std::string header_line(const LogHeader& header) { return json_text(header_json(header)); }
 
 bool is_unfinished_header(std::string_view text, const std::string& run_id) {
-  // All that can be known of it: its time of day comes last.
+  // The known part of the header: its time of day comes last.
   const std::string whole = header_line({.run_id = run_id});
   const std::string_view known = std::string_view{whole}.substr(0, whole.rfind('"'));
   return text.find('\n') == std::string_view::npos && (known.starts_with(text) || text.starts_with(known));
@@ -105,7 +105,7 @@ std::optional<LogHeader> try_read_log_header(const std::filesystem::path& path) 
     const nlohmann::json line = parse_json(std::string_view{text}.substr(0, end), path.string());
     if (line.is_object()) return read_header(line, path.string());
   } catch (const std::exception&) {
-    // Whoever reads the log itself says what is wrong with it.
+    // The reader of the log itself reports what is wrong with it.
   }
   return std::nullopt;
 }

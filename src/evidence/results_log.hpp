@@ -22,15 +22,15 @@ std::string header_line(const LogHeader& header);
 std::string to_line(const PairResult& result);
 
 struct ResultsLog : LogHeader {
-  std::vector<PairResult> results;    // a target once: its last line counts
+  std::vector<PairResult> results;    // each target once: its last line counts
   std::vector<std::string> warnings;  // a cut last line, as a crash while writing leaves it
 };
-// Throws base::Error (usage) naming file and line for anything else that is wrong, a result whose target, chapter and name do not
-// belong together included: they become names of files.
+// Parses the log; throws base::Error (usage) naming file and line for any other fault, including a result whose target, chapter
+// and name do not match: they become names of files.
 ResultsLog parse_results_log(std::string_view text, const std::string& source);
 ResultsLog read_results_log(const std::filesystem::path& path);
 
-// Nothing where `path` does not begin with the header of a log.
+// Reads a log's header; nothing if `path` does not begin with one.
 std::optional<LogHeader> try_read_log_header(const std::filesystem::path& path);
 // Whether `text` is what a crash leaves of the first line of the log of `run_id`: its beginning, without the newline.
 bool is_unfinished_header(std::string_view text, const std::string& run_id);

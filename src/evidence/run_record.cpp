@@ -38,7 +38,7 @@ std::vector<fs::path> timed_runs(const fs::path& artifacts) {
   for (const auto& entry : fs::directory_iterator{artifacts, ignored}) {
     std::error_code error;
     if (!fs::exists(entry.path() / results_log_file, error)) continue;
-    // What is damaged stays, so that its reader says so.
+    // A damaged log stays in the list, so that its reader reports it.
     const auto header = try_read_log_header(entry.path() / results_log_file);
     if (!header || header->command != Command::verify) found.emplace_back(header ? header->started_utc : "", entry.path());
   }

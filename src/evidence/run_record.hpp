@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run as its folder keeps it, read for analysis.
+// A run read from its folder for analysis.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace aisp::evidence {
 
-// Reruns of regressed pairs lie in folders of this name inside the folder of the run that they confirm.
+// Prefix of the folders with reruns of regressed pairs, inside the folder of the run that they confirm.
 inline constexpr const char* confirmation_prefix = "confirmation_";
 
 struct RunRecord {
@@ -18,15 +18,16 @@ struct RunRecord {
   Manifest manifest;                  // with the selected targets
   std::vector<PairResult> pairs;      // those that ended
   std::vector<std::string> warnings;  // "FILE:7: the last line is incomplete and was left out"
-  bool confirmation = false;          // of another run: its selection asks for nothing
+  bool confirmation = false;          // it confirms another run; its selection is not a request
 };
 
-// Throws base::Error (usage) naming file and place for what is missing, damaged or not ours.
+// Reads a run; throws base::Error (usage) naming file and place for missing, damaged or foreign contents.
 RunRecord read_run(const std::filesystem::path& folder);
-// The run, and the reruns inside its folder in the order in which they were made.
+// Reads the run, and the reruns inside its folder in the order in which they were made.
 std::vector<RunRecord> read_with_confirmations(const std::filesystem::path& folder);
 
-// Below `artifacts`, oldest first by the time of their last result; without those of `aisp verify`, which time nothing.
+// Returns the runs below `artifacts`, oldest first by the time of their last result; without those of `aisp verify`, which time
+// nothing.
 std::vector<std::filesystem::path> timed_runs(const std::filesystem::path& artifacts);
 
 }  // namespace aisp::evidence

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The closed sets of words in results: an enum of each, and the one table of its texts (base/words.hpp), which stand in JSON,
-// CSV, Markdown and on screens. What code decides by is the enum. Open sets are plain text: metrics, units, checks, names of
-// variants.
+// The closed sets of words in results: an enum for each, and the one table of its texts (base/words.hpp), which appear in JSON,
+// CSV, Markdown and on screens. Code decides by the enum. Open sets are plain text: metrics, units, checks, names of variants.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -32,7 +31,7 @@ constexpr base::Words<7> words_of(LostKind) {
   return {{"other", "cupti", "counters", "counters_refused", "profile", "tool_profile", "energy"}};
 }
 
-// Where a pair runs, and what bounds it: as pairs declare them (aisp/pair.hpp).
+// The device that a pair runs on, and what bounds it, as pairs declare them (aisp/pair.hpp).
 enum class Device : std::uint8_t { gpu, host };
 constexpr base::Words<2> words_of(Device) { return {{"gpu", "host"}}; }
 
@@ -42,25 +41,25 @@ constexpr base::Words<5> words_of(Bound) { return {{"memory", "compute", "latenc
 enum class TimingMode { events, kernel, do_bench, timer };
 constexpr base::Words<4> words_of(TimingMode) { return {{"events", "kernel", "do_bench", "timer"}}; }
 
-// Of samples on a GPU. The host has neither a stream nor an L2 that could be asked for them.
+// How samples on a GPU start. The host has neither a stream nor an L2 to prepare.
 enum class Start : std::uint8_t { released, immediate, none };
 constexpr base::Words<3> words_of(Start) { return {{"released", "immediate", "none"}}; }
 
 enum class Cache : std::uint8_t { cold, hot, none };
 constexpr base::Words<3> words_of(Cache) { return {{"cold", "hot", "none"}}; }
 
-// Why sampling ended. None: nothing was sampled.
+// The reason why sampling ended. None: nothing was sampled.
 enum class StopReason : std::uint8_t { none, interval_narrow, time_budget, fixed_iterations, most_rounds, stage_limit };
 constexpr base::Words<6> words_of(StopReason) {
   return {{"", "interval narrow", "time budget", "fixed iterations", "most rounds", "stage limit"}};
 }
 
-// What told why a variant is not at its floor: the chip's own throttle reasons, that it is near the floor, the counters, or
-// without them only how busy the GPU was.
+// The source of the reason why a variant is not at its floor: the chip's own throttle reasons, nearness to the floor, the
+// counters, or without them only how busy the GPU was.
 enum class LimitFrom : std::uint8_t { none, throttling, floor, counters, times };
 constexpr base::Words<5> words_of(LimitFrom) { return {{"", "throttling", "floor", "counters", "times"}}; }
 
-// What the bytes of a declared cost cross. Several: they are the sum of more than one kind.
+// The path that the bytes of a declared cost cross. Several: they are the sum of more than one kind.
 enum class ByteKind : std::uint8_t { none, device_memory, host_memory, host_to_device, device_to_host, peer, several };
 constexpr base::Words<7> words_of(ByteKind) {
   return {{"", "device memory", "host memory", "host to device", "device to host", "peer", "several"}};
@@ -70,8 +69,8 @@ constexpr base::Words<7> words_of(ByteKind) {
 enum class Command : std::uint8_t { run, verify };
 constexpr base::Words<2> words_of(Command) { return {{"run", "verify"}}; }
 
-// When something happened to a pair: before it ran (selection), as its process started, in one of its stages, as its process
-// ended, or when the time of the whole suite was up.
+// The stage of an event: before the pair ran (selection), as its process started, in one of its stages, as its process ended, or
+// when the whole suite's time was up.
 enum class Stage : std::uint8_t {
   none,
   selection,

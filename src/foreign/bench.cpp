@@ -29,7 +29,7 @@ using base::Error;
 using base::Exit;
 using nlohmann::json;
 
-// What the whole library measures at the moment: that pair is its registry.
+// The pair that the library measures at the moment is its whole registry.
 std::vector<pair::Entry>& entries() {
   static std::vector<pair::Entry> all;
   return all;
@@ -55,7 +55,7 @@ class Registered {
   Registered& operator=(const Registered&) = delete;
 };
 
-// Of the calling program, which goes on after us.
+// Restores a variable of the calling program, which goes on after us.
 class KeptVariable {
  public:
   explicit KeptVariable(const char* name) : name_{name} {

@@ -21,9 +21,9 @@ struct aisp_calls {
   // They were copied, or will be by what the stream holds. Told for each: whether nobody but the caller's interface can see its
   // memory any more, so that it may be overwritten; an error where the function keeps it.
   int (*copied)(std::uint8_t* ours);
-  // What may be overwritten was, and is free.
+  // Called once memory that may be overwritten was, and is free.
   int (*overwritten)();
-  // Where the outputs of the reference are, in float64; of a variant's quantized one, or -1 for the one of all.
+  // Gives the outputs of the reference in float64, for one quantized variant, or for all variants with -1.
   int (*reference)(int variant, const double** contents);
   const char* (*trouble)();
 };

@@ -91,8 +91,8 @@ class ForeignWorkload final : public Workload {
     for (std::size_t k = 0; k < results.size(); ++k) expected.emplace_back(found[k], found[k] + results[k]->count);
   }
 
-  // What was returned is overwritten where it is only ours: memory that the next run gets again shows what it does not write.
-  // What the program keeps is never written, and a function that returns it is refused.
+  // Overwrites returned memory that only we hold: the next run, given the same memory, then shows what it does not write. Memory
+  // that the program keeps is never written, and a function that returns it is refused.
   void collect(const Variant& variant) {
     const std::vector<Buffer*>& results = session_.results();
     std::vector<const void*> found(results.size());

@@ -12,7 +12,7 @@
 
 namespace aisp::foreign {
 
-// What the workload's factory, a plain function, finds: of the one pair that is measured at a time.
+// State for the workload's factory, a plain function: there is one pair at a time.
 struct Present {
   const Declaration* declaration = nullptr;
   const aisp_calls* calls = nullptr;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model's inference needs of a GPU's memory and how fast it can be at best: arithmetic on the makers' figures, nothing
-// is measured. Assumed throughout: weights and cache divide evenly among the GPUs, communication between them, activations, the
-// CUDA context and the framework cost nothing, and the sheets' bandwidth and rates are reached. Times are therefore floors, and
-// memory that just fits does not.
+// The GPU memory that a model's inference needs, and its best possible speed: arithmetic on the makers' figures, nothing is
+// measured. Assumed throughout: weights and cache divide evenly among the GPUs, communication between them, activations, the CUDA
+// context and the framework cost nothing, and the sheets' bandwidth and rates are reached. Times are therefore floors, and memory
+// that just fits does not.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@
 namespace aisp::knowledge {
 
 using machine::NumberType;
-// Of weights and caches.
+// Returns the number types of weights and caches.
 const std::vector<NumberType>& all_precisions();
 NumberType parse_precision(std::string_view word);  // throws base::Error
 // 4, 2, 2, 1, 1; fp4: 0.5625, a scale byte for each 16 values (NVFP4) included; int4: 0.5, the scales of its groups are not
@@ -99,7 +99,7 @@ struct Estimate {
 };
 // The sheet's figure that a pass waits for.
 const machine::Fact& limit_of(const Pass& pass, const Question& question, const Estimate& estimate);
-// What is doubtful of the figures that the estimate rests on.
+// Returns doubts about the figures that the estimate rests on.
 std::vector<machine::Doubt> doubts_of(const Question& question, const Estimate& estimate);
 
 // Checks the question first.

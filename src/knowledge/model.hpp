@@ -51,7 +51,7 @@ struct Model {
   double parameters_read(double tokens) const;
 };
 
-// What counting needs beyond Model's own fields.
+// Facts that counting needs beyond Model's own fields.
 struct Layout {
   bool tied_embeddings = false;  // input and output embedding are one matrix
   bool attention_bias = false;   // on query, key and value, as Qwen2 has

@@ -24,7 +24,7 @@ using nlohmann::json;
 
 constexpr std::size_t most_bytes = std::size_t{4} << 20;
 
-// Of these count_parameters knows the layout; their configurations say whether embeddings are tied.
+// count_parameters knows the layout of these types; their configurations say whether embeddings are tied.
 constexpr std::array<std::string_view, 7> counted_types = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "phi3"};
 
 class Config {

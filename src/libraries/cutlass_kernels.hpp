@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the .cu files of this folder define: plans as those of <aisp/libraries/cutlass.hpp>. Each throws Unsupported for a product
-// that CUTLASS cannot compute, and CudaError.
+// Functions that the .cu files of this folder define: plans as those of <aisp/libraries/cutlass.hpp>. Each throws Unsupported for
+// a product that CUTLASS cannot compute, and CudaError.
 #pragma once
 #include <aisp/libraries/cutlass.hpp>
 

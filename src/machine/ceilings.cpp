@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::size_t index(Math math) { return static_cast<std::size_t>(math); }
 
-// What was recorded on the H200 as parts of its theoretical peaks: 65.8 of 66.9 TFLOP/s, 1480 of 2141 TFLOP/s in FP8, 55 of 63
-// GB/s, 396 of 450 GB/s; of memory as parts of its datasheet's figure: 4.25 of 4.8 TB/s, 4.57 of 4.8 TB/s read. Other chips are
-// given the same parts until they are measured. L2 gave 9.1 of 16.7 TB/s to reads.
+// Fractions of theoretical peaks that were recorded on the H200: 65.8 of 66.9 TFLOP/s, 1480 of 2141 TFLOP/s in FP8, 55 of 63
+// GB/s, 396 of 450 GB/s; for memory, fractions of the datasheet's figure: 4.25 of 4.8 TB/s, 4.57 of 4.8 TB/s read. Other chips
+// are given the same fractions until they are measured. L2 gave 9.1 of 16.7 TB/s to reads.
 constexpr double l2_part = 0.54;
 constexpr double copy_part = 0.885, read_part = 0.95, plain_part = 0.98, tensor_part = 0.69, link_part = 0.87;
 

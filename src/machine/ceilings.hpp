@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a machine can give: measured or recorded ceilings for "how close did it get", theoretical peaks for "that cannot be".
+// A machine's limits: measured or recorded ceilings for "how close did it get", theoretical peaks for "that cannot be".
 #pragma once
 #include <aisp/workload.hpp>
 
@@ -38,7 +38,7 @@ struct Ceilings {
 
 // The same chip's recorded values where there are some, else fractions of the theoretical peaks.
 Ceilings provisional_ceilings(const Gpu& gpu);
-// What was recorded on the same chip; nothing where it never was.
+// Returns the ceilings recorded on the same chip; nothing if there are none.
 std::optional<Ceilings> recorded_ceilings(const Gpu& gpu);
 // Whether a workload that moves so many bytes is one of host memory: the caches may keep less from one execution to the next.
 bool beyond_host_caches(double bytes, const Ceilings& ceilings);
@@ -60,9 +60,9 @@ Peaks theoretical_peaks(const Gpu& gpu);
 double pcie_bytes_s(int generation, int width);  // one direction, line code taken off
 double memory_clock_bytes_s(const Gpu& gpu);     // two transfers a clock, as drivers state the clocks of HBM and GDDR
 
-// What device memory gives to a mix of reads and writes, bytes per second. Memory loses time when it turns from the one to the
-// other: a copy turns most, a workload that only reads never. Between the two the loss grows with the smaller part (a triad, one
-// third written, was measured at 4.35 TB/s on an H200; 4.57 and 4.25 for reads and copies give 4.35).
+// Returns the bandwidth of device memory for a mix of reads and writes, bytes per second. Memory loses time when it turns from
+// one to the other: a copy turns most, a workload that only reads never. Between the two the loss grows with the smaller part (a
+// triad, one third written, was measured at 4.35 TB/s on an H200; 4.57 and 4.25 for reads and copies give 4.35).
 double memory_bytes_s(double bytes, double bytes_written, const Ceilings& ceilings);
 
 struct FloorTime {
@@ -85,7 +85,7 @@ ImpossibleTime impossible_seconds(const Cost& cost, const Peaks& peaks, std::uin
 
 // Every type of math of one phase, with FLOPs; a type that is named twice comes once.
 std::vector<MoreMath> math_of(const Cost& cost);
-// What all phases do together, as one phase; a cost without phases is its own.
+// Returns all phases together as one phase; a cost without phases is its own.
 Cost whole(const Cost& cost);
 
 }  // namespace aisp::machine

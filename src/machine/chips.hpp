@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What chips of a compute capability have, whatever product they are in: the only table of such facts. Limits, peaks, needs and
-// topology read it; gpu_specs.hpp has what is the product's.
+// The properties of chips of a compute capability, whatever product they are in: the only table of such facts. Limits, peaks,
+// needs and topology read it; gpu_specs.hpp has what is the product's.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -37,7 +37,7 @@ std::string sm_text(int sm);  // "sm_90"
 std::vector<int> known_chips();
 std::vector<int> chips_with(Tcgen05 answer);
 
-// Of every SM: bytes from L2 and instructions of its four schedulers, per clock.
+// Per clock and SM: bytes from L2 and instructions of its four schedulers.
 inline constexpr double l2_bytes_per_clock = 64, issue_slots_per_clock = 4;
 
 }  // namespace aisp::machine

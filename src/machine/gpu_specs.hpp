@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the makers' sheets say of their GPUs, each value with its source: the only place for such facts. Rates are dense.
+// The makers' specifications of their GPUs, each value with its source: the only place for such facts. Rates are dense.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -111,7 +111,7 @@ struct NamedFact {
 };
 std::vector<NamedFact> facts_of(const GpuSpec& spec);
 
-// What a reader should know of a number with the mark.
+// A caveat on a number.
 struct Doubt {
   std::string of;
   std::string_view why;
@@ -126,9 +126,9 @@ std::vector<const GpuSpec*> all_specs();
 const GpuSpec& find_spec(std::string_view word);
 // Those of the table that the words name: a key, or a family for all of its members; all for no words.
 std::vector<const GpuSpec*> select_specs(const std::vector<std::string>& words);
-// Of a GPU as the driver names it; null for an unknown one. Its bandwidth limit is known, the rest may not be.
+// Returns the specification of a GPU by its driver name; null if unknown. Its bandwidth limit is known, the rest may not be.
 const GpuSpec* spec_of_reported(std::string_view name);
-// What was recorded on the very product; null where nobody did.
+// Returns the ceilings recorded on the very product; null if there are none.
 const RecordedCeilings* recorded_of_reported(std::string_view name);
 
 }  // namespace aisp::machine

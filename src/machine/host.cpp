@@ -135,7 +135,7 @@ std::optional<ProcessTimes> process_times(const fs::path& file) {
   return ProcessTimes{static_cast<int>(number(parent)), number(user) + number(user_of_children)};
 }
 
-// Of a process and all that descend from it.
+// Returns the ticks of a process and all its descendants.
 std::uint64_t own_ticks(const fs::path& root, int pid) {
   std::multimap<int, int> children;
   std::map<int, std::uint64_t> user;

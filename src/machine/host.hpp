@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What /proc and /sys tell, read below `root`.
+// Facts from /proc and /sys, read below `root`.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -22,16 +22,16 @@ std::string detect_container(const std::filesystem::path& root);
 std::string detect_virtualization(const std::filesystem::path& root);
 double read_cpu_quota(const std::filesystem::path& root);
 std::optional<std::uint64_t> read_memory_limit(const std::filesystem::path& root);
-// What this process's control group, or one above it, did to it: what a container has and the host has not.
+// Throttling and memory events of this process's control group or one above it, which a container has and its host has not.
 struct GroupEvents {
   std::uint64_t periods = 0, throttled = 0;  // of the CPU quota, and those in which it was used up
   std::uint64_t killed = 0;                  // processes, for memory
   std::uint64_t most_processes = 0;          // 0: no limit
 };
 GroupEvents read_group_events(const std::filesystem::path& root);
-// Of all CPUs together since the start of the machine, in ticks of the kernel: all that passed, work, the part of it that
-// programs did themselves, and what a hypervisor gave to others while there was work to do; `own` is what this process, those
-// below it and those of them that ended did themselves. Nothing where /proc/stat does not tell.
+// CPU time of all CPUs together since boot, in kernel ticks: all that passed, work, the part of it that programs did themselves,
+// and what a hypervisor gave to others while there was work to do; `own` is the work of this process, its descendants and those
+// of them that ended. Nothing if /proc/stat does not say.
 struct CpuTimes {
   std::uint64_t all = 0, busy = 0, programs = 0, stolen = 0, own = 0;
 };

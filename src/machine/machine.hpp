@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine is: found out once per command, by a child process, because the CUDA driver may hang or crash.
+// The description of this machine: found out once per command, by a child process, because the CUDA driver may hang or crash.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@ struct GpuProcess {
   std::uint64_t memory_bytes = 0;
 };
 
-// What NVML tells of a GPU at the time of the probe. Absent values: NVML is missing, or does not know them on this GPU.
+// A GPU's state by NVML at the time of the probe. Absent values: NVML is missing, or does not know them on this GPU.
 struct GpuCondition {
   std::optional<int> sm_clock_mhz, sm_clock_max_mhz, memory_clock_mhz, memory_clock_max_mhz;
   std::optional<double> power_w, power_limit_w, power_limit_default_w, power_limit_max_w;
@@ -104,7 +104,7 @@ std::string fault_of_visible_devices(std::string_view value);
 // Returns "13.0" for 13000.
 std::string cuda_version_text(int version);
 
-// Of the GPUs given, by ordinal (base/hardware_key.hpp); "host" for none.
+// Returns the key of the GPUs given, by ordinal (base/hardware_key.hpp); "host" for none.
 std::string hardware_key(const Machine& machine, const std::vector<int>& gpus);
 
 }  // namespace aisp::machine

@@ -13,10 +13,10 @@
 namespace aisp::measure {
 namespace {
 
-// The account of a process that runs is up to a tick behind, that of one that sleeps is exact.
+// A running process's CPU time lags by up to a tick; a sleeping one's is exact.
 constexpr std::chrono::microseconds until_asleep{200};
 
-// One system call, so that pairs without any pay next to nothing.
+// Checks with one system call, so that pairs without children pay almost nothing.
 bool has_children() {
   siginfo_t ignored{};
   return ::waitid(P_ALL, 0, &ignored, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 || errno != ECHILD;

@@ -3,15 +3,15 @@
 
 namespace aisp::measure {
 
-// How much CPU time child processes of this process use outside of executions. What they do inside of one is part of its time.
-// Children that nobody waits for, and those of children that ended, are known as long as they live.
+// Measures the CPU time of child processes outside executions; inside one it is part of the execution's time. Children that are
+// never waited for, and orphaned grandchildren, are counted as long as they live.
 class ChildWatch {
  public:
-  void begin();  // of an execution
-  void end();    // where there are children, it sleeps for 0.2 ms first, so that those that did their part are asleep
-  // What they have done by now was neither inside nor outside: a workload may prepare itself by processes.
+  void begin();  // marks the begin of an execution
+  void end();    // marks its end; if there are children, it sleeps for 0.2 ms first, so that finished ones are asleep
+  // Ignores their work so far: a workload may prepare itself by processes.
   void forget();
-  void start_over();                                 // forgets, and the sum is 0
+  void start_over();                                 // forget(), and resets the sum to 0
   double outside_ms() const { return outside_ms_; }  // of all children, since start_over()
 
  private:

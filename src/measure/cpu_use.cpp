@@ -14,7 +14,7 @@
 namespace aisp::measure {
 namespace {
 
-// Clocks of threads are not read at one moment.
+// Thread clocks are not read at the same moment.
 constexpr double least_of_ended_ms = 0.02;
 
 std::optional<double> milliseconds_of(clockid_t clock) {
@@ -23,8 +23,8 @@ std::optional<double> milliseconds_of(clockid_t clock) {
   return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
 }
 
-// The clock of a thread by its id, as clock_getcpuclockid makes that of a process: Linux keeps the complement above three bits,
-// of which 2 says scheduler time and 4 one thread.
+// Returns the clock of a thread by its id, as clock_getcpuclockid does for a process: Linux keeps the complement above three
+// bits, of which 2 says scheduler time and 4 one thread.
 clockid_t clock_of_thread(pid_t thread) { return static_cast<clockid_t>(~static_cast<unsigned>(thread) << 3 | 6); }
 
 std::map<pid_t, double> waited_by_now_ms() {
@@ -49,7 +49,7 @@ void add_children(const std::string& process, std::map<pid_t, double>& children_
   }
 }
 
-// "0.52 0.58 0.59 3/692 12345": threads that want to run now, this one among them, of all.
+// Parses "0.52 0.58 0.59 3/692 12345": 3 of 692 threads are runnable, this one included.
 bool more_threads_than_cpus() {
   std::ifstream load{"/proc/loadavg"};
   double average = 0;
@@ -95,8 +95,8 @@ double ended_children_ms() {
   return milliseconds(usage.ru_utime) + milliseconds(usage.ru_stime);
 }
 
-// Threads first: Linux brings the account of a running thread up to date when its own clock is asked, not when that of its
-// process is, which lags by a tick otherwise.
+// Reads threads first: Linux updates a running thread's time when its own clock is read; the process's clock alone would lag by a
+// tick.
 CpuUse CpuUse::now() {
   CpuUse use;
   const auto caller = static_cast<pid_t>(::syscall(SYS_gettid));

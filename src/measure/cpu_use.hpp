@@ -9,31 +9,31 @@
 
 namespace aisp::measure {
 
-// The threads of a process: "self" or a number. Empty when it is gone.
+// Returns the threads of a process: "self" or a number. Empty if it is gone.
 std::vector<pid_t> threads_of(const std::string& process);
 
-// CPU time in ms of each child process that lives, and of theirs. That of one lags by up to a tick as long as it runs.
+// Returns the CPU time in ms of each living child process and its descendants. A running one's lags by up to a tick.
 std::map<pid_t, double> living_children_ms();
-// Of all children together that ended and were waited for, with those that they had waited for.
+// Returns the CPU time of all children that ended and were waited for, with those that they had waited for.
 double ended_children_ms();
 
 // CPU time in ms that this process has used.
 struct CpuUse {
   double process_ms = 0, caller_ms = 0;
-  std::map<pid_t, double> threads_ms;  // the other threads that live
+  std::map<pid_t, double> threads_ms;  // the other living threads
 
   static CpuUse now();
   double of_thread_since(const CpuUse& before, pid_t thread) const;
-  // By threads that ended since, all of them together.
+  // Returns the time of all threads together that ended since `before`.
   double of_ended_since(const CpuUse& before) const;
 };
 
-// How long threads of this process wait for a CPU that others have, as Linux counts it (/proc/PID/task/TID/schedstat).
+// Measures how long threads of this process wait for a busy CPU, as Linux counts it (/proc/PID/task/TID/schedstat).
 class CpuWait {
  public:
   CpuWait();  // begins
-  // All threads together; 0 where Linux does not count. Nothing when it cannot be told: threads or children ended meanwhile,
-  // whose count is lost, on a machine on which more threads want to run than CPUs are there.
+  // Returns the sum over all threads; 0 if Linux does not count it. Nothing if it is unknown: threads or children ended
+  // meanwhile, so that their count is lost, on a machine with more runnable threads than CPUs.
   std::optional<double> ms() const;
 
  private:

@@ -9,10 +9,10 @@
 namespace aisp::measure {
 namespace {
 
-// A window of a second is two hundred of them.
+// A window of a second has two hundred batches.
 constexpr double batch_s = 0.005;
 constexpr double most_runs_a_batch = 1 << 14;
-// A counter that has not moved for this long, with a GPU at work, will not.
+// A counter that has not moved for this long on a busy GPU will not move at all.
 constexpr double no_update_s = 2;
 constexpr int steps_left_out = 2;
 
@@ -21,17 +21,17 @@ struct Update {
   Progress progress;
 };
 
-// One window. Updates of the counter are what it advances by.
+// One window, which advances by updates of the counter.
 class Window {
  public:
   Window(std::size_t variant, double run_s, const EnergyCallbacks& callbacks) : variant_{variant}, callbacks_{callbacks} {
     batch_ = static_cast<int>(std::clamp(std::ceil(batch_s / std::max(run_s, 1e-9)), 1.0, most_runs_a_batch));
-    // An execution that is longer than the counter's patience still ends.
+    // Allows for an execution that is longer than the counter's timeout.
     patience_s_ = no_update_s + 4 * run_s;
     if (const auto before = callbacks_.last_update()) last_at_s_ = before->at_s;
   }
 
-  // Nothing when the counter stands still or can no longer be read.
+  // Returns the next update; nothing if the counter stands still or can no longer be read.
   std::optional<Update> next_update() {
     const double start_s = callbacks_.now_s();
     do {
@@ -49,7 +49,7 @@ class Window {
   const EnergyCallbacks& callbacks_;
   int batch_ = 1;
   double patience_s_ = no_update_s;
-  double last_at_s_ = -1;  // of the update that was seen last
+  double last_at_s_ = -1;  // time of the last update seen
 };
 
 EnergyWindow between(const Update& first, const Update& last) {
@@ -101,7 +101,7 @@ EnergyReadings read_energy(const std::vector<double>& run_s, const EnergyOptions
       }
       windows[variant] = *window;
     }
-    // Only whole rounds: the i-th windows of all variants belong together.
+    // Keeps only whole rounds: the i-th windows of all variants belong together.
     for (std::size_t variant = 0; variant < windows.size(); ++variant) readings.windows[variant].push_back(windows[variant]);
   }
   return readings;

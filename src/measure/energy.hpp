@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much energy a variant's executions take, from a counter that moves ten times a second.
+// Measures the energy of a variant's executions by a counter that updates ten times a second.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace aisp::measure {
 
-// Of each variant. The least and the largest of six hold the median with 97 %.
+// Windows per variant. The least and the largest of six hold the median with 97 %.
 inline constexpr int energy_windows = 6;
 
 struct EnergyOptions {
@@ -21,24 +21,24 @@ struct EnergyOptions {
   std::uint64_t seed = 42;
 };
 
-// Executions that have ended since the first one, and the GPU's own time from its start to the end of the last of them.
+// The number of ended executions, and the GPU's own time from the start of the first to the end of the last.
 struct Progress {
   std::size_t runs = 0;
   double gpu_s = 0;
 };
 
-// What the windows need from the outside; tests give a made-up GPU.
+// The windows' access to the outside; tests give a made-up GPU.
 struct EnergyCallbacks {
   // Queues `runs` executions of a variant and waits while more than a fixed number of earlier calls have not ended, so that the
   // GPU is never without work. Counts from the first call after `finish`.
   std::function<Progress(std::size_t variant, int runs)> queue;
-  std::function<void()> finish;  // all that was queued
+  std::function<void()> finish;  // waits for all queued work
   std::function<std::optional<CounterUpdate>()> last_update;
   std::function<double()> now_s;
 };
 
-// Between two updates of the counter. Which executions the updates fell between is known to a batch only, so joules a run are the
-// power times what the GPU took for one, by its own clock.
+// The time between two updates of the counter. The executions at its ends are known to a batch only, so joules a run are the
+// power times the GPU's own time of one run.
 struct EnergyWindow {
   double joules = 0;
   double seconds = 0;
@@ -49,13 +49,13 @@ struct EnergyWindow {
 
 struct EnergyReadings {
   std::vector<std::vector<EnergyWindow>> windows;  // per variant, in the order of the rounds
-  std::vector<double> steps_s;                     // between updates of the counter
-  std::string obstacle;                            // why it ended early; the windows before stand
+  std::vector<double> steps_s;                     // times between updates of the counter
+  std::string obstacle;                            // why it ended early; earlier windows remain valid
 };
 
-// Rounds of one window per variant, in a new random order every round. A window begins and ends at an update of the counter, so
-// that what the counter holds belongs to the executions between the two; the step in which the variant changed is left out, and
-// the next one too, because the counter may be late. `run_s`: about how long an execution takes.
+// Takes rounds of one window per variant, in a new random order every round. A window begins and ends at an update of the
+// counter, so that the counter's difference belongs to the executions between them; the step in which the variant changed is left
+// out, and the next one too, because the counter may be late. `run_s`: approximate durations of executions.
 EnergyReadings read_energy(const std::vector<double>& run_s, const EnergyOptions& options, const EnergyCallbacks& callbacks);
 
 }  // namespace aisp::measure

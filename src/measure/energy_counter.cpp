@@ -8,12 +8,12 @@
 namespace aisp::measure {
 namespace {
 
-// After an update the next is a step away, and looks in between would only hold up the host's launches. Steps are told too long
-// or too short by the looks that saw them, so it is a part of the shortest.
+// After an update the next is a step away, and reads in between would only delay the host's launches. Measured steps are inexact
+// by the time between reads, so the pause is a part of the shortest.
 constexpr double quiet_part = 0.8;
 constexpr double between_looks_s = 0.001;
-// Now and then a look takes ten times as long as others, and an update in it has no time.
-constexpr double widest = 4;  // times the narrowest: under load looks take twice as long
+// Some reads take ten times as long as others; an update during such a read has no usable time.
+constexpr double widest = 4;  // times the narrowest: under load reads take twice as long
 
 }  // namespace
 
@@ -49,7 +49,7 @@ void EnergyCounter::watch() {
     if (!value_mj) return;
     const double width_s = now_s_() - before_s;
     pause_s = between_looks_s;
-    // One that came during a pause may have come at any time of it.
+    // An update during a pause may have come at any time of it.
     if (before_mj && *value_mj != *before_mj && !rested) {
       narrowest_s = narrowest_s > 0 ? std::min(narrowest_s, width_s) : width_s;
       if (width_s <= widest * narrowest_s) {

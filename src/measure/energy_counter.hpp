@@ -14,24 +14,24 @@ struct CounterUpdate {
   double at_s = 0;
 };
 
-// Watches an energy counter from a thread of its own for as long as it lives. A look takes milliseconds, under load tens of them,
-// and whoever keeps a GPU at work cannot spare them.
+// Polls an energy counter from a thread of its own as long as it lives. A read takes milliseconds, under load tens of them, too
+// long for the thread that keeps a GPU busy.
 class EnergyCounter {
  public:
-  // Both are called from the thread. `read_mj` gives nothing when the counter can no longer be read, which ends the watch.
+  // Both are called from that thread. `read_mj` returns nothing if the counter can no longer be read, which ends the polling.
   EnergyCounter(std::function<std::optional<std::uint64_t>()> read_mj, std::function<double()> now_s);
   ~EnergyCounter();
   EnergyCounter(const EnergyCounter&) = delete;
   EnergyCounter& operator=(const EnergyCounter&) = delete;
 
-  // When the counter moved the last time, as the middle of the time in which it must have, and its value since then; updates
-  // whose time is not known well are left out. Nothing before it has moved.
+  // Returns the counter's last update, at the middle of its possible times, and its value since then; updates of uncertain time
+  // are left out. Nothing before the first update.
   std::optional<CounterUpdate> last_update() const;
 
  private:
   void watch();
-  bool pause(double seconds);                   // false: the end has come
-  double publish(const CounterUpdate& update);  // the time since the one before; 0 for the first
+  bool pause(double seconds);                   // false: the polling is to end
+  double publish(const CounterUpdate& update);  // returns the time since the one before; 0 for the first
 
   std::function<std::optional<std::uint64_t>()> read_mj_;
   std::function<double()> now_s_;

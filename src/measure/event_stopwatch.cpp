@@ -16,7 +16,7 @@ class EventStopwatch final : public Stopwatch {
     void* memory = nullptr;
     check(cudaMalloc(&memory, probe_words * sizeof(std::uint32_t)));
     probe_target_ = static_cast<std::uint32_t*>(memory);
-    // Code is loaded at its first launch, which waits for the GPU: not behind a closed gate.
+    // Loads the code by a first launch, which waits for the GPU and so must not follow a closed gate.
     launch_probe(probe_target_, session_.launch().stream);
     session_.synchronize_all();
   }
@@ -33,7 +33,7 @@ class EventStopwatch final : public Stopwatch {
     return sample;
   }
 
-  // Always from a released start: an immediate one would hold the launch of the probe too, which is no part of the stopwatch.
+  // Uses a released start: an immediate one would include the launch of the probe, which is no part of the stopwatch.
   double time_probe() override {
     return sample_of(executor_.execute([&] { launch_probe(probe_target_, session_.launch().stream); }, frame())).raw_ms;
   }

@@ -22,7 +22,7 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// A stream that shares a hardware queue with the held one cannot answer.
+// A stream that shares a hardware queue with the held one does not finish.
 constexpr auto longest_look = 20ms;
 
 }  // namespace
@@ -34,7 +34,7 @@ Executor::Executor(pair::Session& session, const Conditions& conditions)
   gate_ = std::make_unique<Gate>();
   limits_ = std::make_unique<DeviceLimits>(session);
   check(cudaEventCreateWithFlags(&finished_, cudaEventDisableTiming));
-  // Not behind a closed gate, as digests.
+  // Loads code now, not after a closed gate, as for digests.
   if (cold_) cold_->evict();
   digests_.load();
   session_.synchronize_all();
@@ -89,14 +89,14 @@ void Executor::make_ready(const Variant& variant, Capture& capture) {
   if (!session_.on_gpu() && capture.watch) capture.idle_cpu_ms = IdleWatch{}.busiest_ms();
 }
 
-// Code, inputs and outputs into the caches; what it computes is thrown away.
+// Brings code, inputs and outputs into the caches; results are discarded.
 void Executor::warm(const Variant& variant) {
   session_.reset(variant);
   session_.submit(variant);
   session_.synchronize_all();
 }
 
-// Clean lines of the harness are all that L2 holds afterwards; what other streams still do then was begun too early.
+// Leaves L2 with nothing but clean lines of the harness; work of other streams that still runs then was begun too early.
 void Executor::empty_caches() {
   if (!session_.on_gpu()) return;
   if (cold_) {
@@ -109,8 +109,8 @@ void Executor::empty_caches() {
 }
 
 void Executor::poison_outputs() {
-  // Neither the byte before nor the one before that: two executions that are compared always differ in it, also where the second
-  // was attempted twice, and nothing need be executed once more without being looked at.
+  // Differs from the last two bytes: compared executions then always have different poison, even if the second was attempted
+  // twice.
   poison_ = 1 + (poison_ + std::uniform_int_distribution{0, 126}(random_)) % 255;
   session_.poison_outputs(poison_);
 }
@@ -128,12 +128,12 @@ Executed Executor::perform_block(const Variant& variant, int runs, Capture& capt
 
 Executed Executor::perform_work(const std::function<void()>& work, Capture& capture, const Frame& frame) {
   const Executed executed = around(work, conditions_.start, conditions_.checked ? &capture : nullptr, frame);
-  // From here on: who works on behind a run is soon done. Who has a reset may come to rest in it.
+  // Checks for idle threads only now: workers that finish the run need a moment, and a reset may give it to them.
   std::optional<IdleWatch> idle;
   if (!session_.on_gpu() && capture.watch && !resets_) idle.emplace();
   if (conditions_.checked && capture.copies != nullptr)
     for (pair::Snapshot& copy : *capture.copies) copy.finish();
-  // Before digests, for which the harness has threads of its own.
+  // Ends before digests, for which the harness has threads of its own.
   if (idle) capture.idle_cpu_ms = std::max(capture.idle_cpu_ms, idle->busiest_ms());
   if (conditions_.checked && capture.digest) capture.digests = digests_.read();
   if (conditions_.checked) restore_settings();
@@ -192,7 +192,7 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   return executed;
 }
 
-// Behind the execution, in the order of the stream, before anybody can wait for its end.
+// Queues copies and digests in the stream right after the execution, before anything can wait for its end.
 void Executor::queue_looks(Capture& capture) {
   // Work of the first GPU's stream may write to the others' memory.
   for (std::size_t i = 1; i < session_.launch().streams.size(); ++i)
@@ -202,7 +202,7 @@ void Executor::queue_looks(Capture& capture) {
     for (pair::Snapshot& copy : *capture.copies) copy.queue();
 }
 
-// Nothing of the execution may have happened yet: what waits for the stream cannot have begun.
+// Checks that no work of the execution has happened yet: work that waits for the stream cannot have begun.
 void Executor::watch_held(Capture& capture) {
   if (poisoned_.empty()) return;
   std::this_thread::sleep_for(std::chrono::microseconds{std::uniform_int_distribution{50, 500}(random_)});

@@ -30,36 +30,36 @@ class WaitsForGpu : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What is put around an execution, in this order. Everything may be empty.
+// Callbacks around an execution, in this order. Any may be empty.
 struct Frame {
   std::function<void()> ready;              // the devices are idle, nothing but the execution follows
-  std::function<void(cudaStream_t)> begin;  // on the pair's stream, behind the gate, before the first work; host pairs: null
-  std::function<void(cudaStream_t)> end;    // behind the last work
+  std::function<void(cudaStream_t)> begin;  // on the pair's stream, after the gate, before the first work; host pairs: null
+  std::function<void(cudaStream_t)> end;    // after the last work
 };
 
-// What is looked at besides time, and what was seen.
+// The checks around an execution besides its time: requests and answers.
 struct Capture {
-  // Asked for. Copies: of outputs, by the pair's own streams, right behind the execution.
+  // Requests. Copies: of outputs, by the pair's own streams, right after the execution.
   bool digest = true;
   std::vector<pair::Snapshot>* copies = nullptr;
-  bool watch = false;  // that nothing happens while the stream is held back or, on the host, before the execution begins
-  // Where something of the variant runs before the execution (its reset, the run that makes a cache hot): other inputs for that,
-  // and these behind it.
+  bool watch = false;  // check that nothing happens while the stream is held back or, on the host, before the execution begins
+  // If the variant runs before the execution (its reset, the run that makes a cache hot), that gets other inputs, and these are
+  // set after it.
   std::optional<std::uint64_t> inputs{};
-  std::function<void()> rested{};  // called when the devices are idle, and all that the pair may do before its run is done
+  std::function<void()> rested{};  // called when the devices are idle, and the pair's last permitted work before its run is done
 
-  std::vector<std::uint64_t> digests{};  // of session.results() in order, right behind the execution
+  std::vector<std::uint64_t> digests{};  // of session.results() in order, right after the execution
   bool touched_while_held = false;       // outputs changed before the gate was opened
-  double idle_cpu_ms = 0;                // host pairs, with `watch`: what one other thread or child used while all should be idle
+  double idle_cpu_ms = 0;  // host pairs, with `watch`: the most CPU time of another thread or child while all should be idle
 };
 
-// Threads of the process had the CPUs that they wanted: a wait of a tenth of the time is a disturbance.
+// Whether threads of the process got their CPUs: waiting for more than a tenth of the time is a disturbance.
 inline bool undisturbed(double cpu_wait_ms, double host_ms) { return cpu_wait_ms <= 0.1 * host_ms; }
 
 struct Executed {
   double host_ms = 0;  // from the opening of the gate (the call of run() without one) to finished work
   double run_ms = 0;   // in the variant's run()
-  // Host pairs: how long the threads waited for a CPU meanwhile, all together; nothing where that cannot be told.
+  // Host pairs: how long the threads waited for a CPU meanwhile, all together; nothing if unknown.
   std::optional<double> cpu_wait_ms = 0;
   double early_ms = 0;  // how long other streams were busy before the execution
   double late_ms = 0;   // and after it
@@ -71,11 +71,10 @@ struct Executed {
 struct Conditions {
   Start start = Start::released;
   Cache cache = Cache::cold;
-  bool checked = true;  // outputs poisoned before and looked at behind each execution; false for the harness's own loads
+  bool checked = true;  // outputs are poisoned before and inspected after each execution; false for the harness's own loads
 };
 
-// A bare execution of which nothing is wanted but that it happened: from the start that a sample has, so that a variant cannot
-// tell.
+// Executes a variant without any measurement, from the same start as a sample, so that the variant cannot tell.
 void submit_behind_gate(pair::Session& session, const Variant& variant, Start start, std::chrono::milliseconds longest);
 
 class Executor {
@@ -87,23 +86,25 @@ class Executor {
 
   // Throws WaitsForGpu when the gate had to be forced open twice.
   Executed execute(const Variant& variant, Capture& capture, const Frame& frame = {});
-  // Its two halves, for profilers that repeat the second. Without a gate: a kernel that waits for the host never runs under them.
+  // The two halves of execute(), for profilers that repeat the second. They use no gate: a kernel that waits for the host never
+  // runs under a profiler.
   void make_ready(const Variant& variant, Capture& capture);
   Executed perform(const Variant& variant, Capture& capture, const Frame& frame);
 
-  // `runs` executions without a gap, behind make_ready(): `host_ms` is of all.
+  // Executes `runs` times without a gap after make_ready(); `host_ms` is the time of all.
   Executed perform_block(const Variant& variant, int runs, Capture& capture);
 
-  // Work that is no variant's: nothing is poisoned and nobody's outputs are looked at.
-  // Always released together: from an immediate start the launch would count.
+  // Executes the harness's own work: nothing is poisoned and no outputs are inspected. Always from a released start: from an
+  // immediate one the launch would count.
   Executed execute(const std::function<void()>& work, const Frame& frame);
 
-  // The first execution of a variant loads its code, which waits for the GPU: behind a gate that does not stay closed.
+  // Executes a variant for the first time, which loads its code and waits for the GPU: the gate does not stay closed.
   void load(const Variant& variant);
-  // The poison of the last execution's outputs, a byte from 1 to 255; drawn anew for each, and never that of the last two.
+  // Returns the poison of the last execution's outputs, a byte from 1 to 255; drawn anew for each, and different from the last
+  // two.
   int poison() const { return poison_; }
   void seed(std::uint64_t seed) { random_.seed(seed); }
-  // Settings of the device that the variant of the last execution changed and left so; put back by now.
+  // Returns the device settings that the last execution's variant changed and did not restore; they have been restored by now.
   const std::vector<std::string>& changed_limits() const { return changed_limits_; }
   ColdCache* cold() { return cold_.get(); }
   ChildWatch& children() { return children_; }
@@ -130,8 +131,8 @@ class Executor {
   std::mt19937_64 random_{base::entropy()};
   int poison_ = pair::default_poison;
   double early_ms_ = 0;
-  bool resets_ = false;         // the variant that was made ready
-  bool can_watch_held_ = true;  // false where streams share a hardware queue with the held one
+  bool resets_ = false;         // whether the variant that was made ready has a reset
+  bool can_watch_held_ = true;  // false if streams share a hardware queue with the held one
   std::vector<std::string> changed_limits_;
   cudaEvent_t finished_ = nullptr;
 };

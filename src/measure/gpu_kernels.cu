@@ -3,8 +3,8 @@
 
 #include <aisp/check.hpp>
 
-// Kernels outside any namespace: these names appear in profiles.
-// A store per thread, as real kernels end with stores: those must be seen by others before the kernel counts as done.
+// Kernels are outside any namespace, because their names appear in profiles. Each thread stores, as real kernels do: stores must
+// be visible before a kernel counts as done.
 __global__ void aisp_probe(std::uint32_t* to) { to[blockIdx.x * blockDim.x + threadIdx.x] = threadIdx.x; }
 __global__ void aisp_sample_begin() {}
 __global__ void aisp_sample_end() {}
@@ -24,7 +24,7 @@ __global__ void aisp_evict_write(uint4* data, std::size_t count, std::uint32_t v
     data[i] = make_uint4(value, value, value, value);
 }
 
-// Reading the lines written last first would find them in L2; from front to back every read misses and pushes a dirty line out.
+// Reads from front to back, so that every read misses and evicts a dirty line; the lines written last would hit L2.
 __global__ void aisp_evict_read(const uint4* data, std::size_t count, std::uint32_t value, std::uint32_t* never) {
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
   std::uint32_t different = 0;

@@ -50,7 +50,7 @@ class TimerStopwatch final : public Stopwatch {
     return sample;
   }
 
-  // Blocks are long enough for the clock's own time not to count.
+  // Blocks are so long that the clock's own time is negligible.
   double time_probe() override { return 0; }
 
  private:
@@ -62,7 +62,7 @@ class TimerStopwatch final : public Stopwatch {
     return executor_.perform_block(variant, runs, capture);
   }
 
-  // State that must be restored before every execution allows blocks of one only.
+  // If state must be restored before every execution, a block has one run.
   int runs_for(const Variant& variant) {
     if (variant.reset != nullptr || session_.changes_state()) return 1;
     int& runs = runs_[variant.name];

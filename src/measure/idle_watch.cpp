@@ -9,10 +9,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Whoever spins for its next call is asleep after that.
+// A thread that spins for its next call is asleep after that.
 constexpr auto grace = 500us;
 constexpr auto window = 3500us;
-// Who was seen at work, but not for long, may have been waiting for a CPU.
+// A thread seen at work only briefly may have been waiting for a CPU.
 constexpr int most_windows = 4;
 constexpr double least_doubtful_ms = 0.1;
 

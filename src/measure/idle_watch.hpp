@@ -14,17 +14,16 @@ inline constexpr const char* who_spins =
     "; those of OpenMP and of a BLAS spin for milliseconds before they sleep, unless OMP_WAIT_POLICY=passive and "
     "OPENBLAS_THREAD_TIMEOUT=4 (or OPENBLAS_NUM_THREADS=1) are set before the program starts";
 
-// How much the others work while the calling thread has nothing for them to do: other threads of the process, and child
-// processes.
+// Measures the work of other threads of the process, and of child processes, while the calling thread has nothing for them to do.
 class IdleWatch {
  public:
-  // Workers that wait for their next call spin before they sleep: those of a ThreadTeam for 0.2 ms; 4000 pauses of 140 cycles are
-  // 0.28 ms at 2 GHz. On a busy machine that may lie in the watched time, and contention makes it longer.
+  // Idle workers spin before they sleep: those of a ThreadTeam for 0.2 ms; 4000 pauses of 140 cycles are 0.28 ms at 2 GHz. On a
+  // busy machine the spinning may fall into the watched time, and contention prolongs it.
   static constexpr double most_spinning_ms = 0.75;
 
-  IdleWatch();  // sleeps for 0.5 ms, so that those who spin are asleep, and begins
-  // CPU time in ms of the one thread or child that worked most since the beginning; threads that ended meanwhile count as one.
-  // The call sleeps until that was 3.5 ms ago, and while the answer is in doubt up to four times as long.
+  IdleWatch();  // sleeps for 0.5 ms, so that spinning threads fall asleep, and begins
+  // Returns the CPU time in ms of the thread or child that worked most since the beginning; threads that ended meanwhile count as
+  // one. It sleeps until the beginning was 3.5 ms ago, and up to four times as long while the answer is in doubt.
   double busiest_ms() const;
 
  private:

@@ -9,8 +9,8 @@
 namespace aisp::measure {
 namespace {
 
-// Records from its construction on: switching CUPTI on and off around each sample would make pauses in which a chip at its power
-// cap cools down, and times another pace than events do.
+// Records from its construction on: switching CUPTI around each sample would make pauses in which a chip at its power cap cools
+// down, so that times would differ from those of events.
 class KernelStopwatch final : public Stopwatch {
  public:
   KernelStopwatch(pair::Session& session, const Conditions& conditions) : Stopwatch{session, conditions} { recorder_.start(); }

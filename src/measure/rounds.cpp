@@ -10,8 +10,7 @@ namespace aisp::measure {
 using evidence::StopReason;
 namespace {
 
-// Where rounds resemble one another, a few independent ones' worth of them can look narrow by luck, and each look is a chance of
-// it.
+// If rounds resemble one another, a few independent ones can look narrow by luck, and each look is another chance of it.
 constexpr double fewest_effective_rounds = 40;
 
 bool narrow_enough(const Interval& speedup, double relative_width) {
@@ -25,7 +24,7 @@ bool narrow_enough(const Sampling& sampling, const SamplingOptions& options, con
   return true;
 }
 
-// Each look at the interval is one more chance to find it narrow by luck, and takes time that grows with the rounds.
+// Each inspection of the interval is another chance to find it narrow by luck, and takes time that grows with the rounds.
 int next_look(int rounds) { return rounds + std::max(10, rounds / 8); }
 
 void add_sample(Sampling& sampling, std::size_t variant, int round, const SamplingCallbacks& callbacks) {

@@ -13,15 +13,15 @@
 
 namespace aisp::measure {
 
-// Of fewer, nothing is claimed.
+// With fewer rounds nothing is claimed.
 inline constexpr int least_rounds = 5;
 
-// Whether one more round would end too late, by the longest so far.
+// Predicts whether one more round would end too late, by the longest so far.
 class Deadline {
  public:
   Deadline(double seconds, const std::function<double()>& now_s)
       : now_s_{now_s}, last_s_{now_s()}, deadline_s_{last_s_ + seconds} {}
-  // To be asked after each round.
+  // Returns whether the deadline comes before another round's end. Call it after each round.
   bool comes() {
     const double now_s = now_s_();
     longest_s_ = std::max(longest_s_, now_s - last_s_);
@@ -38,21 +38,21 @@ class Deadline {
 struct SamplingOptions {
   int min_rounds = 20;
   int max_rounds = 5000;
-  // Rounds that cost next to nothing are taken until there are so many or so much time went by: a slow drift looks narrow in few.
+  // Cheap rounds continue until this many, or this much time: few rounds of a slow drift look narrow.
   int cheap_rounds = 500;
   double cheap_s = 0.3;
-  // No interval of fewer is narrow, whatever they cost, while the budget lasts.
+  // With fewer rounds no interval counts as narrow while the budget lasts, whatever they cost.
   int telling_rounds = 100;
   bool fixed_rounds = false;     // exactly min_rounds
-  double relative_width = 0.01;  // of the 95 % interval of every speedup
-  double budget_s = 3;           // for sampling
-  // No round begins that would end later, however many were asked for, once there are least_rounds.
+  double relative_width = 0.01;  // target width of the 95 % interval of every speedup
+  double budget_s = 3;           // time for sampling
+  // After least_rounds no round begins that would end later than this, however many were requested.
   double deadline_s = std::numeric_limits<double>::infinity();
   bool alternate = true;
-  std::uint64_t seed = 42;  // of the order within rounds
+  std::uint64_t seed = 42;  // seed of the order within rounds
 };
 
-// What the loop needs from the outside; tests give made-up times.
+// The loop's access to the outside; tests give made-up times.
 struct SamplingCallbacks {
   std::function<Sample(std::size_t variant)> time;
   std::function<Interval(const std::vector<Sample>& baseline, const std::vector<Sample>& variant)> speedup;

@@ -17,7 +17,7 @@ struct MetricValue {
   double value = 0;
   std::string unit;
   Metrics::Better better = Metrics::Better::lower;
-  bool is_rate = false;  // the value is a count, and what is told is the count over the sample's time
+  bool is_rate = false;  // the value is a count, reported divided by the sample's time
 };
 
 // One timed execution.
@@ -25,24 +25,24 @@ struct Sample {
   int round = 0;
   double raw_ms = 0;                      // as the stopwatch read it
   double host_ms = 0;                     // host clock, start to work finished
-  double run_ms = 0;                      // host clock, in run(); of the timer's blocks it is not known
+  double run_ms = 0;                      // host clock, in run(); unknown for the timer's blocks
   double early_ms = 0;                    // how long other streams were busy before the sample
   double late_ms = 0;                     // how long the GPUs stayed busy after its end
   std::optional<double> cpu_wait_ms = 0;  // as in Executed
   std::uint64_t inputs = 0;               // the seed of the present variable inputs
   bool first_on_inputs = false;           // no variant had run on these inputs before
-  bool again_on_inputs = false;           // this very variant had
+  bool again_on_inputs = false;           // this variant had run on them before
   std::vector<pair::Mark> marks;
   std::vector<MetricValue> metrics;
 };
 
-// What the workload reports about the execution of `variant` that has just ended.
+// Returns the workload's metrics of the execution of `variant` that has just ended.
 std::vector<MetricValue> collect_metrics(Workload& workload, std::string_view variant);
 
-// What samples took of the host, without what other programs took of the CPUs; 0 where that is known of none. Long samples are
-// disturbed more often than short ones, so where most are disturbed all count, each by what is left when the waits of all threads
-// are taken off. That is less than its own time, as threads wait at once, and what spins until a moment has come spins less;
-// hence the upper quartile.
+// Returns the samples' own host time, without the CPU time that other programs took; 0 if that is known of none. Long samples are
+// disturbed more often than short ones, so if most are disturbed all count, each with the waits of all threads subtracted. That
+// is less than its own time, as threads wait at once and a thread that spins until a moment has come spins less; hence the upper
+// quartile.
 double own_host_ms(const std::vector<Sample>& samples);
 
 }  // namespace aisp::measure

@@ -17,13 +17,13 @@ class Stopwatch {
   Stopwatch& operator=(const Stopwatch&) = delete;
 
   virtual Sample time(const Variant& variant, Capture& capture) = 0;
-  // Where nobody looks at the outputs.
+  // Times without reading the outputs.
   Sample time(const Variant& variant) {
     Capture capture;
     return time(variant, capture);
   }
-  // The same way, of the least work there is: milliseconds as read. What it reads beyond that work's own duration is the
-  // stopwatch's.
+  // Times the least work possible in the same way: milliseconds as read. The reading beyond that work's own duration is the
+  // stopwatch's offset.
   virtual double time_probe() = 0;
 
   Executor& executor() { return executor_; }
@@ -33,13 +33,15 @@ class Stopwatch {
   Executor executor_;
 };
 
-// CUDA events around each execution; each sample starts with nothing of the workload in L2 unless the pair wants it hot.
+// Makes a stopwatch of CUDA events around each execution; each sample starts with nothing of the workload in L2 unless the pair
+// wants it hot.
 std::unique_ptr<Stopwatch> make_event_stopwatch(pair::Session& session, const Conditions& conditions);
-// CUPTI's durations: from the first start to the last end of the work that an execution queued.
+// Makes a stopwatch of CUPTI's durations: from the first start to the last end of the work that an execution queued.
 std::unique_ptr<Stopwatch> make_kernel_stopwatch(pair::Session& session, const Conditions& conditions);
-// Blocks of executions on the host clock, long enough that the clock's own time vanishes (PyTorch's Timer).
+// Makes a stopwatch of blocks of executions on the host clock, long enough that the clock's own time is negligible (PyTorch's
+// Timer).
 std::unique_ptr<Stopwatch> make_timer_stopwatch(pair::Session& session, const Conditions& conditions);
-// The steady clock around each execution: host pairs.
+// Makes a stopwatch of the steady clock around each execution, for host pairs.
 std::unique_ptr<Stopwatch> make_host_stopwatch(pair::Session& session);
 
 }  // namespace aisp::measure

@@ -6,7 +6,7 @@
 
 namespace aisp::pair {
 
-// The baseline, the optimized variants, the controls, then the libraries.
+// Returns the baseline, the optimized variants, the controls, then the libraries.
 inline std::vector<const Variant*> all_variants(const Pair& pair) {
   std::vector<const Variant*> all{&pair.baseline};
   const auto add = [&](const Variants& variants) {
@@ -18,24 +18,24 @@ inline std::vector<const Variant*> all_variants(const Pair& pair) {
   return all;
 }
 
-// The tolerances of a variant's outputs, its own or the pair's.
+// Returns the tolerances of a variant's outputs, its own or the pair's.
 inline const Tolerances& tolerances_of(const Pair& pair, const Variant& variant) {
   return variant.tolerance.empty() ? pair.tolerance : variant.tolerance;
 }
 
-// The first of those whose bits a variant is declared to have.
+// Returns the first of the variants whose bits a variant is declared to have.
 inline const Variant& first_of_same_bits(const Pair& pair, const Variant& variant) {
   if (!variant.same_bits_as.empty())
     for (const Variant* other : all_variants(pair))
       if (other->name == variant.same_bits_as && other != &variant) return first_of_same_bits(pair, *other);
   return variant;
 }
-// Of two variants: that one has the same bits every time is not declared so.
+// Whether two different variants are declared to have the same bits; that one variant repeats its own is not declared so.
 inline bool same_bits_declared(const Pair& pair, const Variant& a, const Variant& b) {
   return a.name != b.name && first_of_same_bits(pair, a).name == first_of_same_bits(pair, b).name;
 }
 
-// The name of the optimized variant that shows what the pair teaches.
+// Returns the name of the optimized variant that shows the pair's lesson.
 inline std::string_view lesson_of(const Pair& pair) { return pair.lesson.empty() ? pair.optimized[0].name : pair.lesson; }
 
 }  // namespace aisp::pair

@@ -46,10 +46,10 @@ Tolerance resolve(const Tolerance& tolerance, ElementType type) {
     throw std::logic_error{"bytes of codes have no norm: their limits are exact or within_steps()"};
   if (tolerance.kind != Tolerance::Kind::automatic) return tolerance;
   if (type > ElementType::e5m2) return exact;
-  // Long sums are made in parts, whose roundings do not add up: beyond this length the error grows no more.
+  // Long sums are computed in parts, whose roundings do not accumulate: beyond this length the error stops growing.
   constexpr int longest_chain = 4096;
-  // How much of a type narrower than the accumulator is rounded away is the same for every right result; sums in a narrower type
-  // are off by more.
+  // Rounding to a type narrower than the accumulator is the same for every correct result; sums in a narrower type have larger
+  // errors.
   constexpr double of_stored = 1.5, of_sums = 3;
   const double stored = rounding_error(type);
   const double operands = rounding_error(tolerance.operands);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of the code of the pairs in this executable: digests, to tell whether a result is of the same code, and the
-// files' text, for reports to show. Written at build time by cmake/code.
+// The code of the pairs in this executable: digests, to tell whether a result is of the same code, and the files' text, for
+// reports to show. Written at build time by cmake/code.
 #pragma once
 #include <span>
 #include <string_view>
@@ -11,12 +11,12 @@ struct Entry;
 
 // SHA-256 of a pair's host code, by its source without comments and layout, and of its instructions for one architecture.
 struct CodeDigest {
-  int sm = 0;           // compute capability times ten; 0 where nothing runs on a GPU
-  bool is_ptx = false;  // what the driver compiles where there are no instructions for a GPU
+  int sm = 0;           // compute capability times ten; 0 if nothing runs on a GPU
+  bool is_ptx = false;  // PTX, which the driver compiles if there are no instructions for a GPU
   std::string_view digest;
 };
 
-// A file as it was when this was built.
+// A source file as it was at build time.
 struct SourceFile {
   std::string_view path;  // relative to the source tree
   const char* begin;
@@ -29,16 +29,17 @@ struct Code {
   std::span<const SourceFile> files;  // the pair's own, then the chapters' headers that it includes
 };
 
-// In the order of the registry; generated.
+// Returns the code of all pairs in the order of the registry; generated.
 std::span<const Code> linked_code();
 // The fatbins of kernels that are linked at run time, by the paths of their sources below the folder of chapters; generated.
 std::span<const SourceFile> linked_kernels();
-// Of one entry; empty for an entry that is not of the registry.
+// Returns the code of one entry; empty for an entry that is not of the registry.
 Code code_of(const Entry& entry);
 
-// Of what runs on a GPU of this compute capability (times ten), as the driver chooses it; 0: no GPU is known, the first there is.
+// Returns the digest of the code that the driver chooses for a GPU of this compute capability (times ten); 0: no GPU is known,
+// the first there is.
 std::string_view digest_on(const Code& code, int sm);
-// Of any architecture that is in this executable.
+// Whether the code has this digest for any architecture in this executable.
 bool has_digest(const Code& code, std::string_view digest);
 
 }  // namespace aisp::pair

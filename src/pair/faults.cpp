@@ -16,13 +16,13 @@
 namespace aisp::pair {
 namespace {
 
-// One step of E4M3 is an eighth of the value, and a result that is wrong may be this near.
+// One step of E4M3 is an eighth of the value, so even a wrong result may be this near.
 constexpr double most_code_steps = 4;
 constexpr double loosest_element = 16 * loosest_relative_l2;  // as within() sets it
 
 constexpr std::size_t longest_name = 128;  // as results may have, evidence::is_plain
 
-// A name is part of file names, of what is typed and of what is parsed.
+// Whether a name is safe in file names, on command lines and in parsed text.
 bool good_name(std::string_view name) {
   const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
   const auto fits = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '_'; };
@@ -79,7 +79,7 @@ class Faults {
     if (pair_.reference_samples == 0) add(".reference_samples is 0, so nothing would be compared with the reference");
   }
 
-  // The extension chooses the compiler, and with it what a file can hold.
+  // Checks the device against the file's extension, which chooses the compiler.
   void check_device() {
     if (entry_.source.ends_with(".cpp") && pair_.device != Device::host)
       add("a .cpp file holds a host pair: set .device = Device::host, or rename it to .cu");
@@ -147,7 +147,7 @@ class Faults {
         add("'{}' has .gains_over, but is no step of .optimized", variant->name);
   }
 
-  // What others are held against, and what shows the lesson, somebody has run.
+  // The baseline and the lesson's variant must be ones that somebody has run.
   void check_not_run() {
     for (const Variant* variant : all_variants(pair_))
       if (variant->not_run && (!is_step(*variant) || variant->name == lesson_of(pair_)))
@@ -158,7 +158,7 @@ class Faults {
     return std::ranges::any_of(pair_.optimized, [&](const Variant& step) { return &step == &variant; });
   }
 
-  // What computes nothing valid cannot be compared, so nobody may be told how fast it is.
+  // A variant without valid outputs cannot be compared, so no speedup may be claimed for it.
   void check_outputs() {
     const auto is_control = [&](const Variant& variant) {
       return std::ranges::any_of(pair_.controls, [&](const Variant& control) { return &control == &variant; });

@@ -16,7 +16,7 @@ namespace {
 
 using KernelOnGpu = std::pair<const void*, int>;
 
-// A launch as the runtime wants it, of what this GPU can do.
+// A launch in the runtime's form, checked against this GPU.
 struct Configuration {
   Configuration(const void* kernel, const Grid& grid, cudaStream_t stream, bool in_clusters = false) {
     if (grid.shared_bytes > 0) allow_shared_memory(kernel, grid.shared_bytes);
@@ -32,7 +32,7 @@ struct Configuration {
     raw.stream = stream;
     raw.attrs = attributes.data();
   }
-  Configuration(const Configuration&) = delete;  // raw points into this one
+  Configuration(const Configuration&) = delete;  // raw points into this object
   Configuration& operator=(const Configuration&) = delete;
 
   cudaLaunchAttributeValue& add(cudaLaunchAttributeID id) {
@@ -53,7 +53,7 @@ int current_gpu() {
 }  // namespace
 
 void allow_shared_memory(const void* kernel, std::size_t bytes) {
-  // What each kernel was allowed on each GPU: asking the runtime takes as long as a launch.
+  // Caches the shared memory allowed to each kernel on each GPU: asking the runtime takes as long as a launch.
   static std::mutex mutex;
   static std::map<KernelOnGpu, std::size_t> allowed;
   const std::scoped_lock lock{mutex};

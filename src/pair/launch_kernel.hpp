@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch asks of a GPU, and what is said where it asks too much.
+// Checks a launch's requirements against the GPU, and says what it exceeds.
 #pragma once
 #include <cstddef>
 
 namespace aisp::pair {
 
-// Throw Unsupported with what is needed and what there is; bytes are of one block, static ones too.
+// Throw Unsupported with the needed and the available amount; bytes are of one block, static ones included.
 void demand_shared_memory(std::size_t needed, std::size_t available);
 void demand_clusters(unsigned blocks, bool has_clusters);
 

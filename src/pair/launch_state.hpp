@@ -35,7 +35,7 @@ class LaunchState final : public Launch {
   void start_recording();                               // host pairs: the sample starts now
   std::vector<Mark> stop_recording(cudaEvent_t start);  // `start`: the sample's start event, null for host pairs; device idle
 
-  std::function<void(const char*)> on_push_range;  // NVTX, set by who runs the pair
+  std::function<void(const char*)> on_push_range;  // NVTX, set by the code that runs the pair
   std::function<void()> on_pop_range;
   std::function<void(const char*)> on_mark;
 

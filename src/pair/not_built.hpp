@@ -15,7 +15,7 @@ struct NotBuilt {
 
 // Sorted by chapter, then name.
 std::span<const NotBuilt> not_built();
-// The pairs that the build was asked for, as in "ch01,ch05:mmap"; empty: all.
+// Returns the pairs that the build was configured with, as in "ch01,ch05:mmap"; empty: all.
 std::string_view chosen_at_build();
 
 }  // namespace aisp::pair

@@ -133,7 +133,7 @@ void Session::fill(Buffer& buffer, std::uint64_t seed) {
 
 void Session::restore(Buffer& buffer) {
   if (!buffer.fill) return fill_pattern(buffer.data, buffer.type, buffer.count, buffer.pattern, buffer.seed, gpu_of(buffer));
-  // Host memory is copied by the host: a pair may have registered a part of it, and no CUDA copy may span such a border.
+  // The host copies host memory: a pair may have registered a part of it, and no CUDA copy may span such a border.
   if (on_device(buffer)) check(cudaMemcpy(buffer.data, buffer.filled.data(), buffer.bytes(), cudaMemcpyDefault));
   else std::copy(buffer.filled.begin(), buffer.filled.end(), static_cast<std::byte*>(buffer.data));
 }

@@ -31,7 +31,7 @@ struct SessionOptions {
   std::filesystem::path scratch_parent;
 };
 
-// One pair set up in this process: its workload and everything the workload was given.
+// One pair set up in this process: its workload and all its resources.
 class Session final : public Setup {
  public:
   Session(const Pair& pair, SessionOptions options);
@@ -44,46 +44,46 @@ class Session final : public Setup {
   const std::vector<int>& gpu_ordinals() const { return options_.gpus; }
   std::uint64_t seed() const { return seed_; }
 
-  // New contents for all inputs, inouts and files; outputs and workspace are poisoned.
+  // Renews all inputs, inouts and files; poisons outputs and workspace.
   void refill(std::uint64_t seed);
-  // New contents for what `prepare` must not depend on; the rest stays, files too.
+  // Renews the inputs that `prepare` must not depend on; the rest stays, files too.
   void refill_variable(std::uint64_t seed);
-  // The same without what a run changes in place: between a variant's reset and its run, which must not know its inputs.
+  // The same without inouts: for use between a variant's reset and its run, which must not know its inputs.
   void refill_inputs(std::uint64_t seed);
   bool has_files() const { return !files_.empty(); }
-  // There are inputs, and none of them gets new contents.
+  // Whether there are inputs, and none of them is ever renewed.
   bool only_constant_inputs() const;
   void restore_inouts();
   bool changes_state() const;  // has inouts
   void poison_outputs(int value);
-  // Of everything that no variant may change.
+  // Digest of all inputs and files: everything that no variant may change.
   std::uint64_t digest_inputs() const;
-  // Writes the inputs (not files) once more as they were filled; false when they had come to hold anything else.
+  // Restores the inputs (not files) as they were filled; returns false if they had changed.
   bool inputs_untouched();
   std::vector<std::string> damaged_red_zones() const;
   void paint_red_zones();
 
-  // Outputs and inouts in the order of their declaration, and where their memory is.
+  // Returns outputs and inouts in the order of their declaration, and their memory.
   const std::vector<Buffer*>& results() const { return results_; }
   int gpu_of(const Buffer& buffer) const {
     return on_device(buffer) ? options_.gpus[static_cast<std::size_t>(buffer.device)] : -1;
   }
-  // Who makes inputs anew may leave so much device memory behind once: Python's libraries keep what they have freed.
+  // Allows a maker of new inputs to keep this much device memory once: Python's libraries keep what they have freed.
   void makers_of_inputs_keep(std::size_t bytes) { kept_by_makers_of_inputs_ += bytes; }
   std::size_t kept_by_makers_of_inputs() const { return kept_by_makers_of_inputs_; }
 
   Elements elements(const Buffer& buffer, std::size_t count) const;
-  // What holds for the variant's k-th result, and how it is compared.
+  // Returns the tolerance of the variant's k-th result, and compares with it.
   Tolerance limits(const Variant& variant, std::size_t result) const;
   Norms compare(const Elements& x, const Elements& reference, const Buffer& buffer, const Tolerance& limits) const;
 
   double prepare(const Variant& variant);  // milliseconds
-  void reset(const Variant& variant);      // restored inouts and the variant's reset; returns when all GPUs are idle
-  // The variant's run on all of the session's streams: those of further GPUs wait for the first one's, and it for them.
-  // Everything else that belongs to an execution is measure::Executor's.
+  void reset(const Variant& variant);      // restores inouts and runs the variant's reset; returns when all GPUs are idle
+  // Queues the variant's run on all of the session's streams: those of further GPUs wait for the first one's, and it for them.
+  // measure::Executor does everything else of an execution.
   void submit(const Variant& variant);
-  // For workloads that choose themselves where they put their results: called behind an execution and outside of its window, it
-  // brings them to the outputs' buffers.
+  // For workloads that choose the memory of their results: `collect` copies them to the outputs' buffers, after an execution and
+  // outside its window.
   void collect_by(std::function<void(const Variant& submitted)> collect) { collect_ = std::move(collect); }
   void collect() const {
     if (collect_) collect_(*submitted_);
@@ -91,7 +91,7 @@ class Session final : public Setup {
   void synchronize_all();
 
   const std::deque<Buffer>& buffers() const { return buffers_; }
-  double bytes_written(const Variant& variant) const;  // at least, in the first GPU's memory: the outputs that it writes
+  double bytes_written(const Variant& variant) const;  // lower bound in the first GPU's memory: the outputs that it writes
 
   const SizeMap& sizes() const { return sizes_; }  // in effect, of those that the pair declares
 
@@ -148,7 +148,7 @@ class Session final : public Setup {
   std::deque<File> files_;
   std::vector<std::unique_ptr<ThreadTeam>> teams_;
   std::vector<std::pair<Library, detail::LibraryObject*>> library_objects_;
-  std::optional<base::ScratchDirectory> scratch_;  // removed also where the rest of the constructor fails
+  std::optional<base::ScratchDirectory> scratch_;  // removed even if the rest of the constructor fails
   std::unique_ptr<Workload> workload_;
   const Variant* submitted_ = nullptr;  // last
   std::function<void(const Variant&)> collect_;

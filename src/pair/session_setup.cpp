@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a workload asks of its Setup, beside buffers.
+// The parts of Setup other than buffers.
 #include <sched.h>
 
 #include <filesystem>

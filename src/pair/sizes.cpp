@@ -97,7 +97,7 @@ struct Range {
   std::uint64_t first, last, step;
   bool multiplies;
 
-  // Whether another value comes after this one, which is in it.
+  // Whether the range has another value after this one.
   bool goes_on(std::uint64_t value) const { return multiplies ? value <= last / step : value <= last && last - value >= step; }
   std::uint64_t after(std::uint64_t value) const { return multiplies ? value * step : value + step; }
 };
@@ -114,7 +114,7 @@ Range range_of(const std::vector<std::string>& parts, const std::string& text) {
   return range;
 }
 
-// "64" or "64:1024:*2".
+// Adds the values of "64" or "64:1024:*2".
 void add_values(const std::string& name, const std::string& text, std::vector<std::uint64_t>& values) {
   const auto add = [&](std::uint64_t value) {
     if (std::ranges::find(values, value) != values.end())

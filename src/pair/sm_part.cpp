@@ -73,7 +73,7 @@ const SmPart& SmParts::add(int ordinal, int sms) {
   if (rest.sm.smCount < static_cast<unsigned>(sms))
     throw Unsupported{fmt::format("{} SMs are to be set apart, and {} are left", sms, rest.sm.smCount)};
   CUdevResource part = rest, left{};
-  // All that is left need not be split, nor can it be where it is no whole number of the chip's groups.
+  // A remainder that is used whole need not be split, and cannot be if it is no whole number of the chip's groups.
   if (rest.sm.smCount > static_cast<unsigned>(sms)) {
     unsigned parts = 1;
     must(AISP_DRIVER(cuDevSmResourceSplitByCount)(&part, &parts, &rest, &left, 0, static_cast<unsigned>(sms)), "set SMs apart");

@@ -9,7 +9,7 @@
 
 namespace aisp::pair {
 
-// A green context of the driver (CUDA 12.5): SMs that kernels of its streams keep to.
+// A green context of the driver (CUDA 12.5): kernels of its streams run on its SMs only.
 class GreenContext {
  public:
   GreenContext(int ordinal, CUdevResource& sms);
@@ -24,7 +24,7 @@ class GreenContext {
   CUgreenCtx context_ = nullptr;
 };
 
-// SMs set apart for a stream.
+// SMs reserved for a stream.
 class SmPart {
  public:
   SmPart(int ordinal, CUdevResource& sms);
@@ -41,15 +41,14 @@ class SmPart {
   int sms_;
 };
 
-// No SM belongs to two of them.
+// Parts of GPUs' SMs, none of which overlap.
 class SmParts {
  public:
-  // `sms` or some more, by as many as the chip sets apart at a time. Throws Unsupported where the driver cannot do it or fewer
-  // are left.
+  // Reserves `sms` SMs, rounded up to the chip's groups. Throws Unsupported if the driver cannot do it or fewer are left.
   const SmPart& add(int ordinal, int sms);
 
  private:
-  // What is left of a GPU's SMs. A remainder can be split again once it has a green context.
+  // Returns the rest of a GPU's SMs. It can be split again once it has a green context.
   CUdevResource& rest_of(int ordinal);
 
   std::map<int, CUdevResource> rest_;  // by the GPU's ordinal

@@ -16,12 +16,12 @@
 namespace aisp::pair {
 namespace {
 
-// Longer than the gap between two calls in a measured loop, shorter than anybody minds. In time, because a pause takes 40 to 140
-// cycles, and on a busy virtual machine microseconds.
+// Longer than the gap between two calls in a measured loop, but short enough not to matter. Given as a time, because a pause
+// takes 40 to 140 cycles, and on a busy virtual machine microseconds.
 constexpr std::chrono::microseconds longest_spin{200};
 constexpr int pauses_between_looks_at_the_clock = 32;
 
-// Whether it came true while spinning.
+// Returns whether the condition came true while spinning.
 template <class Condition>
 bool spin_until(const Condition& condition) {
   using Clock = std::chrono::steady_clock;

@@ -30,7 +30,7 @@ struct Load {
 
 class Bench {
  public:
-  // Of the first GPU that CUDA shows here, or of the host. `sustain_s`: 0 leaves the long loads out.
+  // Measures the first GPU that CUDA shows here, or the host. `sustain_s`: 0 leaves the long loads out.
   Bench(Device device, int repetitions, double sustain_s);
   ~Bench();
 

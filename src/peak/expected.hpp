@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a measured figure is printed beside.
+// The references that a measured figure is printed next to.
 #pragma once
 #include <optional>
 #include <string>
@@ -19,7 +19,7 @@ struct Reference {
 
 // The maker's figure of that GPU; nothing where no sheet states one.
 std::optional<Reference> vendor_figure(const machine::Gpu& gpu, std::string_view id);
-// What our own runs recorded on the same chip.
+// Returns the figure that our own runs recorded on the same chip.
 std::optional<Reference> recorded_figure(const machine::Gpu& gpu, std::string_view id);
 
 }  // namespace aisp::peak

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `aisp peak` finds out: one figure a ceiling, and the record of one GPU or of the host that the cache keeps.
+// The results of `aisp peak`: one figure a ceiling, and the record of one GPU or of the host that the cache keeps.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -58,7 +58,7 @@ struct Figure {
 
 inline constexpr std::string_view key_of_host = "host";
 
-// What a record holds for. Anything else needs a new measurement.
+// The conditions that a record holds for. Anything else needs a new measurement.
 struct Key {
   std::string of;            // UUID of a GPU, or key_of_host
   std::string model;         // "NVIDIA H200"; the CPU's model name
@@ -79,7 +79,7 @@ struct Record {
   const Figure* find(std::string_view id) const;  // null when it was not measured
 };
 
-// Of the files that the cache keeps.
+// The version of the files that the cache keeps.
 inline constexpr int record_version = 1;
 // Throws base::Error for the JSON of a file of another version.
 void demand_record_version(const nlohmann::json& json);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What small work costs. Calls are timed on the host's clock, in blocks that the clock's own time vanishes in.
+// The cost of small work. Calls are timed on the host's clock, in blocks so long that the clock's own time does not matter.
 #include <aisp/graph.hpp>
 
 #include "base/system/clock.hpp"

@@ -79,7 +79,7 @@ Obtained conclude(const Key& key, Answer answer, const Options& options) {
   return {.record = std::move(record)};
 }
 
-// Of each group, the first GPU.
+// Asks the first GPU of each group.
 std::vector<Answer> ask_all(const std::vector<std::vector<std::string>>& groups, const Options& options) {
   if (groups.size() == 1) return {ask(wish_of(groups.front(), options))};
   std::vector<std::future<Answer>> chips;

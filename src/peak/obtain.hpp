@@ -36,7 +36,7 @@ struct ObtainedLevels {
   bool from_cache = false;
   std::string why_not;  // why there are none
 };
-// Of one GPU, which is locked meanwhile, or of the host. Throws as above.
+// Obtains the levels of one GPU, which is locked meanwhile, or of the host. Throws as above.
 ObtainedLevels obtain_levels(const machine::Machine& machine, int ordinal, const Options& options);
 ObtainedLevels obtain_levels_of_host(const machine::Machine& machine, const Options& options);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is measured, by part. Each figure is told as soon as it is known, or why it is not. Not for use beyond src/peak.
+// Measurements by part. Each figure is reported as soon as it is known, or why it is not. Not for use beyond src/peak.
 #pragma once
 #include <aisp/check.hpp>
 

@@ -14,7 +14,7 @@ namespace aisp::peak {
 std::vector<std::vector<std::string>> table_rows(const Record& record, const machine::Gpu* gpu);
 // "NVIDIA H200, driver 580.159, 700 W; measured 2026-11-21T10:00:00Z"
 std::string heading(const Record& record);
-// What could not be measured, one line each: "FP8: this GPU has no FP8".
+// Lists figures that could not be measured, one line each: "FP8: this GPU has no FP8".
 std::vector<std::string> missing(const Record& record);
 
 // Why figures of data sheets in the table have the mark of doubt, a line for each reason: "HBM read, HBM copy: WHY".

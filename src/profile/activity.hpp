@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the GPUs really did, from CUPTI's activity records. Needs no root; CUPTI is opened at run time.
+// The GPUs' actual work, from CUPTI's activity records. Needs no root; CUPTI is opened at run time.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -16,7 +16,7 @@ inline constexpr const char* end_marker = "aisp_sample_end";
 // The harness's own work around an execution, by the names of its kernels: poison, digests, the eviction of L2, the frame.
 bool is_harness(const Activity& activity);
 
-// What the compiler made of a kernel, by the driver's word. Kernels of one name with other figures are others.
+// A kernel's compiled resources, as the driver reports them. Kernels of one name with other figures are others.
 struct CompiledKernel {
   std::string name;  // short
   int registers = 0;
@@ -30,7 +30,7 @@ struct Audit {
   std::vector<CompiledKernel> compiled;  // each once, in the order of their names
 };
 
-// Of one execution, by CUPTI's clock. What had ended by then does not count.
+// Times in one execution, by CUPTI's clock, before which work does not count.
 struct Before {
   std::uint64_t rested_ns = 0;  // all that the pair may do before the run was done: from here on kernels are the harness's alone
   std::uint64_t ready_ns = 0;   // what the harness does before the run was done too: from here on there are no copies either

@@ -25,7 +25,7 @@ struct Field {
   double factor;
 };
 
-// Of two metrics for one field the first that the chip has counts.
+// If two metrics are for one field, the first that the chip has counts.
 constexpr std::array fields{
     Field{"gpu__time_duration.sum", &Counters::duration_us, 1e-3},
     Field{"sm__throughput.avg.pct_of_peak_sustained_elapsed", &Counters::sm_throughput_percent, 1},

@@ -15,7 +15,7 @@ enum class MetricSet { deep, full };
 // For all chips that are known; one that lacks some of them gives the others.
 std::vector<std::string> metric_names(MetricSet set);
 
-// What was read under these names. Units are those of the metrics: bytes, nanoseconds, percent, counts.
+// Makes counters of the values read under these names. Units are those of the metrics: bytes, nanoseconds, percent, counts.
 evidence::Counters counters_from(const std::map<std::string, double>& values);
 
 }  // namespace aisp::profile

@@ -7,8 +7,8 @@ namespace aisp::profile {
 // As written in C++, with namespaces and parameters; what is not mangled stays as it is.
 std::string demangled(const std::string& symbol);
 
-// What a reader looks for: "tiled<float, 64>" of "void aisp::ch07::(anonymous namespace)::tiled<float, 64>(float const*,
-// float*)".
+// Returns the part of a name that readers look for: "tiled<float, 64>" of "void aisp::ch07::(anonymous namespace)::tiled<float,
+// 64>(float const*, float*)".
 std::string short_name(const std::string& demangled_name);
 
 }  // namespace aisp::profile

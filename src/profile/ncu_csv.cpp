@@ -53,7 +53,7 @@ std::optional<double> number(std::string text) {
   return value;
 }
 
-// What a value in `unit` is multiplied with; nothing when the unit is none that the metrics have.
+// Returns the factor for a value in `unit`; nothing when the unit is none that the metrics have.
 std::optional<double> factor(std::string_view unit) {
   constexpr std::array<std::pair<std::string_view, double>, 26> units{{
       {"", 1},         {"%", 1},       {"byte", 1},   {"Kbyte", 1e3},   {"Mbyte", 1e6}, {"Gbyte", 1e9},   {"Tbyte", 1e12},

@@ -12,8 +12,8 @@ namespace aisp::profile {
 
 using MetricValues = std::map<std::string, double>;  // by the metric's name; those that the chip does not have are absent
 
-// Of `wanted` those that a chip ("GH100") has, in their order; needs no GPU. `availability`: what the driver lets this process
-// count, all where it is empty. Throws Unsupported without CUPTI and for a chip that it does not know.
+// Returns those of `wanted` that a chip ("GH100") has, in their order; needs no GPU. `availability`: counters that the driver
+// allows this process, all if empty. Throws Unsupported without CUPTI and for a chip that it does not know.
 std::vector<std::string> known_metrics(const std::string& chip, const std::vector<std::string>& wanted,
                                        const std::vector<std::uint8_t>& availability = {});
 
@@ -26,8 +26,8 @@ struct CountedRange {
 // One at a time in a process, on one GPU. A GPU has fewer counters than metrics are wanted, so all ranges are run once a pass.
 class RangeProfiler {
  public:
-  // Of `wanted` those that the chip has are read. Throws Unsupported with the reason: no CUPTI, an older one, counters refused,
-  // none of the metrics known.
+  // Reads those of `wanted` that the chip has. Throws Unsupported with the reason: no CUPTI, an older one, counters refused, none
+  // of the metrics known.
   RangeProfiler(int gpu, const std::vector<std::string>& wanted);
   ~RangeProfiler();
   RangeProfiler(const RangeProfiler&) = delete;

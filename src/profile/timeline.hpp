@@ -31,7 +31,7 @@ struct Timeline {
   std::size_t nodes = 0;  // of the kernels: launched by graphs
 };
 
-// Of kernels, copies and memsets, in any order.
+// Computes the timeline of kernels, copies and memsets, in any order.
 Timeline timeline_of(const std::vector<Activity>& work);
 
 }  // namespace aisp::profile

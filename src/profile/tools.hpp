@@ -15,7 +15,7 @@
 
 namespace aisp::profile {
 
-// What the driver says as ERR_NVGPUCTRPERM and CUPTI_ERROR_INSUFFICIENT_PRIVILEGES, and the way round it.
+// The driver's error ERR_NVGPUCTRPERM or CUPTI_ERROR_INSUFFICIENT_PRIVILEGES in words, and the way round it.
 inline constexpr const char* counters_refused =
     "the driver lets only root read hardware counters (NVreg_RestrictProfilingToAdminUsers=0 changes that)";
 struct CountersRefused : Unsupported {
@@ -40,7 +40,7 @@ struct ToolOutcome {
 ToolOutcome run_ncu(const ToolRun& run, MetricSet set);
 ToolOutcome run_nsys(const ToolRun& run);
 
-// What `ncu --csv --page raw` printed: a row a kernel, in the metrics' own units (bytes, nanoseconds, percent, counts).
+// The output of `ncu --csv --page raw`: a row a kernel, in the metrics' own units (bytes, nanoseconds, percent, counts).
 struct NcuReport {
   std::vector<std::string> kernels;                   // their names, in order
   std::vector<std::map<std::string, double>> values;  // of each kernel; "n/a" and unreadable ones are absent

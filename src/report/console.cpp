@@ -21,7 +21,7 @@ namespace {
 
 using base::Style;
 
-// What several pairs say in the same words, in the order in which it was first said, and who says it, each once.
+// Groups the pairs that say a text in the same words: texts in order of first appearance, each pair once.
 class ByText {
  public:
   using Entry = std::pair<std::string, std::vector<std::string>>;
@@ -52,7 +52,7 @@ Style style_of(evidence::Verdict verdict) {
   return verdict == evidence::Verdict::faster ? Style::green : verdict == evidence::Verdict::slower ? Style::red : Style::yellow;
 }
 
-// What else is to be said of a pair's variants than of the one that its line is about.
+// Describes a pair's other variants than the one that its line shows.
 std::string beside(const evidence::PairResult& pair, const evidence::VariantResult& shown) {
   std::string text;
   const evidence::VariantResult* best = evidence::best_variant(pair);
@@ -72,7 +72,7 @@ std::string timed_line(const evidence::PairResult& pair, const evidence::Variant
   const evidence::Speedup& speedup = *shown.speedup;
   std::vector<std::string> parts;
   if (shown.floor) parts.push_back(floor_text(*shown.floor));
-  // Of what is near its floor, the floor's text says it.
+  // If the limit is nearness to the floor, the floor's text says it.
   if (shown.floor && !shown.floor->held_back_by.empty() && shown.floor->limit_from != evidence::LimitFrom::floor)
     parts.push_back("limited by " + shown.floor->held_back_by);
   if (const std::string share = share_text(pair, shown); !share.empty()) parts.push_back(share);
@@ -130,7 +130,7 @@ std::string tokens_line(const evidence::VariantResult& variant, std::size_t widt
   return base::on_screen(line) + '\n';
 }
 
-// What a reader of the times should know, each text once.
+// Lists what a reader of the times should know, each text once.
 std::string warning_lines(const evidence::SuiteResult& suite) {
   constexpr std::size_t most_lines = 5;
   ByText warnings;
@@ -160,7 +160,7 @@ std::string pair_details(const evidence::PairResult& result, const LineWidths& w
 }
 
 std::vector<std::string> not_available(const evidence::SuiteResult& suite) {
-  // What was lost without having been asked for by name is in the reports only.
+  // Losses that nobody asked for by name are in the reports only.
   using Kind = evidence::LostKind;
   constexpr std::array wishes{Kind::counters, Kind::counters_refused, Kind::tool_profile, Kind::energy};
   ByText lacking;

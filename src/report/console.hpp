@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a terminal shows.
+// Text for terminals.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -18,10 +18,10 @@ struct LineWidths {
 // One pair on one line, without the newline: target, the variant that is its lesson, speedup with its interval, time, percent of
 // the ceiling, verdict; or status and reason.
 std::string pair_line(const evidence::PairResult& result, const base::Painter& paint, const LineWidths& widths = {});
-// What was asked for beside times: a line a variant for energy and for tokens, each with its line end; often nothing.
+// Returns what was asked for besides times: a line a variant for energy and for tokens, each with its line end; often nothing.
 std::string pair_details(const evidence::PairResult& result, const LineWidths& widths = {});
-// What was asked for and could not be had, as in "no counters: the driver lets only root read them (ch07:transpose and 3 more)":
-// one line each, however many pairs lack it.
+// Lists what was asked for and could not be had, as in "no counters: the driver lets only root read them (ch07:transpose and 3
+// more)": one line each, however many pairs lack it.
 std::vector<std::string> not_available(const evidence::SuiteResult& suite);
 // The last lines of a run: counts, best and worst speedup, what to do about failures. Ends with a newline.
 std::string summary(const evidence::SuiteResult& suite, const base::Painter& paint);

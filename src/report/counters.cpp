@@ -50,7 +50,7 @@ std::string flops(const Counters& counters) {
   return parts.empty() ? "-" : base::join(parts, ", ");
 }
 
-// What a warp that the counters call `reason` waits for.
+// Describes what a warp waits for that the counters call `reason`.
 std::string words_for(const std::string& reason) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 19> names{{
       {"barrier", "barrier or wgmma"},
@@ -108,7 +108,7 @@ std::string difference(const std::optional<CostPart>& part) {
 Row cost_cells(const evidence::PairResult& pair) {
   const evidence::CostCheck check = evidence::check_cost(pair);
   const auto faults = check.faults();
-  // Of both parts one variant may be the nearest, or two.
+  // The nearest variant may be one for both parts, or two.
   std::string variant = check.bytes ? check.bytes->variant : check.flops ? check.flops->variant : "-";
   if (check.bytes && check.flops && check.flops->variant != variant) variant += ", " + check.flops->variant;
   return {label_in_run(pair),

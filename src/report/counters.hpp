@@ -12,7 +12,7 @@ namespace aisp::report {
 using CountedRow = std::pair<std::string, const evidence::Counters*>;
 // The first row the column names; empty without rows.
 std::vector<std::vector<std::string>> counters_table(const std::vector<CountedRow>& variants);
-// What hardware counters said of a pair's variants, the first row the column names; empty without counters.
+// Returns the hardware counters of a pair's variants, the first row the column names; empty without counters.
 std::vector<std::vector<std::string>> counters_table(const evidence::PairResult& pair);
 
 // Declared against measured cost of every pair, the first row the column names.

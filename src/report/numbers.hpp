@@ -23,7 +23,7 @@ std::string gain_text(const evidence::PairResult& pair, const evidence::VariantR
 std::string share_text(const evidence::PairResult& pair, const evidence::VariantResult& variant);
 // The variant that a pair's headline is about: that of its lesson, or the best where it has none; null when none may be claimed.
 const evidence::VariantResult* headline(const evidence::PairResult& pair);
-// Of a variant that is declared as run by nobody: "not run", or "not run before" where this run has run it.
+// Describes a variant that is declared as run by nobody: "not run", or "not run before" if this run has run it.
 std::string not_run_text(const evidence::VariantResult& variant);
 // "library", "control, not verified", "lesson, best", "best"; empty for other steps. Of what may be claimed only.
 std::string standing_text(const evidence::PairResult& pair, const evidence::VariantResult& variant);
@@ -37,7 +37,7 @@ std::string metric_number(const evidence::RecordedMetric& metric);
 // "NVIDIA H200, driver 580.159, CUDA 13.0, power limit 700 W"; the CPU of a host pair.
 std::string machine_text(const evidence::Recorded& recorded);
 
-// Of the lessons; 0 for none.
+// Speedups of the lessons; 0 for none.
 struct SpeedupRange {
   double mean = 0, geometric_mean = 0, best = 0, worst = 0;
   std::string best_target, worst_target;

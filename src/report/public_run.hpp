@@ -22,8 +22,8 @@ class Redactor {
   std::string run_id_;
 };
 
-// What names the machine that `run` was measured on and those whose homes its manifest names, to be looked for in all texts.
-// `users`: of whoever reports.
+// Finds in all texts what names the machine that `run` was measured on, and the users whose homes its manifest names. `users`:
+// the names of whoever reports.
 Redactor redactor_for(const evidence::RunRecord& run, const std::vector<std::string>& users);
 
 // Without host name, environment, command line, branch, UUIDs and bus addresses; paths and the redactor's words are taken out of

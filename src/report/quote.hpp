@@ -10,7 +10,8 @@ namespace aisp::report {
 std::string valid_utf8(std::string_view text);
 // A line of CSV as RFC 4180 has it, with its CR LF. An apostrophe comes before what a spreadsheet would take for a formula.
 std::string csv_line(const std::vector<std::string>& fields);
-// Of Markdown, inside of a line or a table's cell: no tag, code, link or picture begins in it, and no line ends. Emphasis stays.
+// Escapes text for Markdown, inside a line or a table's cell: no tag, code, link or picture begins in it, and no line ends.
+// Emphasis stays.
 std::string markdown_text(std::string_view text);
 // For XML 1.0 text and attributes; characters that it cannot hold become U+FFFD.
 std::string xml_escaped(std::string_view text);

@@ -17,7 +17,7 @@ std::string chapter_lines(const evidence::SuiteResult& suite, const base::Painte
 std::map<std::string, std::string> chapter_sentences(const evidence::SuiteResult& suite,
                                                      const base::Painter& paint = base::Painter{});
 
-// What the results of a run are: pairs, or results of one at several sizes.
+// Returns the word for the results of a run: pairs, or results of one at several sizes.
 std::string_view counted(const evidence::SuiteResult& suite);
 
 // "48 pairs skipped (ch01: 16, ch02: 6, ...): no NVIDIA driver" and what to do about it, once for each reason.
@@ -26,7 +26,7 @@ std::string skip_lines(const evidence::SuiteResult& suite, const base::Painter& 
 // The five pairs that took longest and the stages in which they did; nothing where fewer than two ran.
 std::string slowest_lines(const evidence::SuiteResult& suite, const base::Painter& paint);
 
-// Of variants that are faster than their lower bounds; empty where none is by more than clocks differ.
+// Names variants that are faster than their lower bounds; empty if none is by more than clocks differ.
 std::string low_ceilings_line(const evidence::SuiteResult& suite);
 
 }  // namespace aisp::report

@@ -21,7 +21,7 @@ std::vector<std::string> foreign_processes(const machine::Machine& machine, cons
     const machine::Gpu& gpu = gpu_at(machine, ordinal);
     if (!gpu.condition) continue;
     for (const machine::GpuProcess& process : gpu.condition->processes) {
-      if (process.pid == static_cast<int>(::getpid())) continue;  // a program that measures functions of its own
+      if (process.pid == static_cast<int>(::getpid())) continue;  // this is a program that measures functions of its own
       lines.push_back(fmt::format("GPU {} is also used by process {}{} ({})", ordinal, process.pid,
                                   process.name.empty() ? "" : " " + process.name,
                                   base::human_bytes(static_cast<double>(process.memory_bytes))));

@@ -29,7 +29,7 @@ int find_ordinal(const machine::Machine& machine, const std::string& name) {
                                                    count == 1 ? "one, 0" : fmt::format("{}, 0 to {}", count, count - 1))};
 }
 
-// GPUs of one kind, in the order given: a pair over several GPUs compares nothing if they differ.
+// Groups GPUs by kind, in the order given: comparisons over several GPUs mean nothing if these differ.
 std::vector<std::vector<int>> by_kind(const machine::Machine& machine, const std::vector<int>& gpus) {
   std::vector<std::vector<int>> groups;
   for (const int ordinal : gpus) {

@@ -10,28 +10,28 @@
 
 namespace aisp::suite {
 
-// The ordinals of the GPUs a run may use: all for an empty list, else those named by index or UUID (or its beginning), in the
-// order given. Throws base::Error: usage for one that does not exist, unfit where there is none at all.
+// Returns the ordinals of the GPUs a run may use: all for an empty list, else those named by index or UUID (or its beginning), in
+// the order given. Throws base::Error: usage for one that does not exist, unfit if there is none at all.
 std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<std::string>& names);
 
-// Where a pair, or one point of its sweep, may run.
+// The place of a pair, or of one point of its sweep.
 struct Placement {
   std::string label() const { return entry->target() + (point.name.empty() ? "" : " " + point.name); }
 
   const pair::Entry* entry = nullptr;
-  Point point;                            // of the pair's
-  std::size_t index = 0;                  // in the run
+  Point point;                            // the point of the pair's sweep
+  std::size_t index = 0;                  // position in the run
   std::vector<std::vector<int>> choices;  // sets of GPU ordinals, best first; one empty set for host pairs; none: it cannot run
   std::string obstacle;                   // why it cannot, one clause
   std::string advice;                     // the way round it
-  bool alone = false;                     // nothing else may run meanwhile: the host has a say in its times
-  std::size_t variants = 0;               // what it is expected to take, among others
+  bool alone = false;                     // nothing else may run meanwhile, because the host affects its times
+  std::size_t variants = 0;               // number of variants, from which its duration is estimated
 };
 
-// By pair/host_dependent.hpp, and where the host's own clock is what times: nothing else may run on the machine meanwhile.
+// Whether nothing else may run on the machine meanwhile: by pair/host_dependent.hpp, and if the host's clock times the pair.
 bool runs_alone(const Pair& pair, run::TimingMode mode);
 
-// Of what is selected; each point of a sweep has a placement of its own.
+// Places the selected pairs; each point of a sweep has a placement of its own.
 std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine,
                              const std::vector<int>& gpus, const Configuration& configuration = {},
                              const std::function<bool(Library)>& has_library = {});

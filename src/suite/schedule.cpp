@@ -9,7 +9,7 @@ namespace aisp::suite {
 Schedule::Schedule(const std::vector<Placement>& placements, std::size_t jobs) {
   for (const Placement& placement : placements)
     if (!placement.choices.empty()) (placement.alone || jobs <= 1 ? alone_ : together_).push_back(&placement);
-  // A long one that starts last would keep one GPU busy while the others have nothing left.
+  // A long pair that starts last would keep one GPU busy while the others are idle.
   std::ranges::stable_sort(together_, std::greater{}, [](const Placement* placement) { return placement->variants; });
 }
 

@@ -11,9 +11,9 @@
 
 namespace aisp::suite {
 
-// Hands placements to workers. One at a time when `jobs` is 1: in the order given. Otherwise first those that wait for their GPU
-// alone, each on a GPU of its own, those with most variants first, which take longest as a rule; then, one after the other, those
-// that must be alone on the machine. The order in which pairs start is the same in every run.
+// Hands placements to workers. With `jobs` 1, one at a time in the order given. Otherwise first those that depend on their GPU
+// alone, each on a GPU of its own, those with most variants first, which usually take longest; then, one after the other, those
+// that must be alone on the machine. Pairs start in the same order in every run.
 class Schedule {
  public:
   struct Assignment {
@@ -24,7 +24,7 @@ class Schedule {
   // Placements that cannot run are left out; the vector must outlive this.
   Schedule(const std::vector<Placement>& placements, std::size_t jobs);
 
-  // The next pair; waits while others must end first. Nothing when none is left, or after stop().
+  // Returns the next pair; waits while others must end first. Nothing if none is left, or after stop().
   std::optional<Assignment> take();
   void give_back(const Assignment& assignment);
   void stop();

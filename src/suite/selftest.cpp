@@ -31,7 +31,7 @@ using evidence::PairResult;
 using evidence::Stage;
 using evidence::Status;
 
-// Enough for every honest pair on a busy machine; cheats that never end bring shorter ones.
+// Enough for every correct pair on a busy machine; cheats that never end set shorter limits.
 constexpr double stage_limit_s = 30;
 constexpr double grace_s = 0.5;
 constexpr double exit_limit_s = 1;
@@ -49,7 +49,7 @@ Status status_of(selftest::Ends ends) {
   return Status::passed;
 }
 
-// Cheats are written in the words of reports.
+// Cheats name stages in the words of reports.
 Stage stage_of(const selftest::Complaint& by) {
   const std::optional<Stage> stage = base::find_word<Stage>(by.stage);
   if (!stage) throw base::Error{base::Exit::unfit, fmt::format("the self-test names a stage '{}', which there is not", by.stage)};
@@ -63,7 +63,7 @@ double& limit_of(run::StageLimits& limits, Stage stage) {
     case Stage::measurement: return limits.measurement;
     case Stage::audit: return limits.audit;
     case Stage::teardown: return limits.teardown;
-    default: return limits.verify;  // of both verifications
+    default: return limits.verify;  // limit of both verifications
   }
 }
 
@@ -99,11 +99,11 @@ std::string expected_text(const selftest::Expected& expected) {
   return outcome_text(evidence::to_string(status_of(expected.ends)), checks, " or ");
 }
 
-// Each stage and check that complained, once.
+// Returns each stage and check that complained, once.
 std::vector<std::string> complaints(const PairResult& result) {
   std::vector<std::string> checks;
   for (const evidence::Problem& problem : result.problems) {
-    if (problem.check == "output" || problem.check == "stack") continue;  // the last words of a dead process
+    if (problem.check == "output" || problem.check == "stack") continue;  // these come from a process that died
     std::string check = fmt::format("{}/{}", to_string(problem.stage), problem.check);
     if (std::find(checks.begin(), checks.end(), check) == checks.end()) checks.push_back(std::move(check));
   }
@@ -114,7 +114,7 @@ bool without_cupti(const PairResult& result) {
   return std::ranges::find(result.lost, evidence::LostKind::cupti, &evidence::Lost::kind) != result.lost.end();
 }
 
-// Why the harness did not do what it should have with a cheat; empty: it did.
+// Returns how the harness's reaction to a cheat differed from the expected one; empty if it did not.
 std::string slip(const selftest::Expected& expected, const PairResult& result) {
   if (expected.spy && !result.problems.empty()) return result.problems.front().message;
   if (result.status != status_of(expected.ends)) return fmt::format("it ended as {}", evidence::to_string(result.status));
@@ -129,7 +129,7 @@ std::string slip(const selftest::Expected& expected, const PairResult& result) {
   return {};
 }
 
-// What was said of two copies of one function; empty: that nobody can tell.
+// Returns what was reported about two copies of one function; empty if they cannot be told apart.
 std::string difference_of_copies(const PairResult& result) {
   for (const evidence::VariantResult& variant : result.variants)
     if (variant.speedup && variant.speedup->verdict != evidence::Verdict::cannot_tell)
@@ -169,7 +169,7 @@ std::optional<base::FileLock> lock_first_gpu(const machine::Machine& machine, co
   return machine::lock_gpu(machine.gpus[static_cast<std::size_t>(first->choices[0][0])].uuid, "aisp selftest");
 }
 
-// Whether it may run beside others: a cheat of the host that comes to its end before anything is timed.
+// Whether it may run at the same time as others: a host cheat that ends before anything is timed.
 bool stands_company(const pair::SelftestEntry& entry) {
   const selftest::Expected& expected = entry.subject->expected;
   if (entry.subject->pair.device != Device::host || expected.honest()) return false;
@@ -178,7 +178,7 @@ bool stands_company(const pair::SelftestEntry& entry) {
   });
 }
 
-// Runs the selected pairs, several at a time where asked to, and keeps a line of each.
+// Runs the selected pairs, several at a time if requested, and keeps a line for each.
 class Rehearsal {
  public:
   Rehearsal(const SelftestTask& task, const std::vector<Placement>& placements)
@@ -198,7 +198,7 @@ class Rehearsal {
     work();
   }
 
-  // Of those that were run, in the order of the selection.
+  // Returns the lines of the pairs that were run, in the order of the selection.
   std::vector<SelftestLine> lines() const {
     std::vector<SelftestLine> done;
     for (const std::optional<SelftestLine>& line : lines_)
@@ -209,7 +209,7 @@ class Rehearsal {
  private:
   void run_one(const Placement& placement) {
     SelftestLine line = line_of(placement);
-    if (base::interrupted()) return;  // it was killed, which says nothing of it
+    if (base::interrupted()) return;  // it was killed, so its result says nothing
     const std::lock_guard lock{mutex_};
     task_.on_line(line);
     lines_[placement.index] = std::move(line);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the cheats that come with aisp and sees whether each is found out by the check that is meant for it.
+// Runs the cheats that come with aisp and verifies that each is detected by the check that is meant for it.
 #pragma once
 #include <functional>
 #include <span>
@@ -15,9 +15,9 @@ namespace aisp::suite {
 
 enum class SelftestVerdict {
   caught,       // a cheat, ended as expected and by the check that is meant for it
-  slipped,      // a cheat that was not, or by other checks only
-  passed,       // an honest pair of which nothing bad was said
-  false_alarm,  // an honest pair that was accused
+  slipped,      // a cheat that was not caught, or by other checks only
+  passed,       // a correct pair without complaints
+  false_alarm,  // a correct pair with a complaint
   skipped,      // cannot run here
 };
 std::string_view to_string(SelftestVerdict verdict);
@@ -30,9 +30,9 @@ struct SelftestLine {
   std::string does;
   bool honest = false;
   std::string expected;  // "failed: measurement/timed_samples or warmup/timed_samples"
-  std::string happened;  // the same of what came, all checks that spoke
+  std::string happened;  // the same for the actual result, with all checks that complained
   SelftestVerdict verdict = SelftestVerdict::skipped;
-  std::string reason;  // of a skip, a slip or a false alarm
+  std::string reason;  // reason of a skip, a slip or a false alarm
   double wall_s = 0;
 };
 
@@ -60,14 +60,14 @@ struct SelftestTask {
   std::function<void(const SelftestLine&)> on_line = [](const SelftestLine&) {};
 };
 
-// Of this executable, those on one of the devices that are asked for; where `names` are given, those of them, by name or family.
-// Throws base::Error for a name that nothing has.
+// Selects this executable's self-test pairs on the devices asked for; with `names`, only those, by name or family. Throws
+// base::Error for a name that nothing has.
 std::vector<const pair::SelftestEntry*> select_selftest(bool host, bool gpu, const std::vector<std::string>& names = {});
 
-// What a pair's result says about the harness.
+// Judges by a pair's result whether the harness works.
 SelftestLine judge_selftest(const pair::SelftestEntry& entry, const evidence::PairResult& result);
 
-// Each in a child process of its own, with short deadlines. Throws base::Error when the GPU is taken.
+// Runs each pair in a child process of its own, with short deadlines. Throws base::Error if the GPU is taken.
 SelftestReport run_selftest(const SelftestTask& task);
 
 }  // namespace aisp::suite

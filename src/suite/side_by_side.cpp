@@ -20,7 +20,7 @@ constexpr const char* own_executable = "/proc/self/exe";
 evidence::Manifest of_other(const run::Counterpart& other, evidence::Manifest manifest) {
   manifest.aisp_version = other.version;
   manifest.commit = other.commit;
-  // What else this executable knows of its own build says nothing of the other.
+  // This executable's other facts about its own build say nothing of the other.
   manifest.branch = manifest.build_type = manifest.compilers = manifest.cuda_architectures = "";
   manifest.dirty = false;
   return manifest;

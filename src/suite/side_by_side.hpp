@@ -18,10 +18,10 @@
 namespace aisp::suite {
 
 inline constexpr const char* against_folder = "against";
-// Where the second process of the side in `folder` is.
+// Returns the folder of the second process of the side in `folder`.
 std::filesystem::path second_process(const std::filesystem::path& folder);
 
-// One child: of which executable, and the folder that its log and its profiles go to.
+// One child: its executable, and the folder of its log and its profiles.
 struct Side {
   std::filesystem::path executable;
   std::filesystem::path folder;
@@ -30,11 +30,11 @@ using Measure = std::function<evidence::PairResult(const Side& side)>;
 
 class SideBySide {
  public:
-  // `manifest`: of the run in `folder`. Throws base::Error where its folders cannot be written.
+  // `manifest`: of the run in `folder`. Throws base::Error if its folders cannot be written.
   SideBySide(run::Counterpart other, const std::filesystem::path& folder, const evidence::Manifest& manifest);
 
-  // Gives the first result of this executable and keeps the others. A target that the other executable does not have is measured
-  // once. Safe to call from several threads at once; throws base::Error when the disk is full.
+  // Returns the first result of this executable and keeps the others. A target that the other executable lacks is measured once.
+  // Thread-safe; throws base::Error if the disk is full.
   evidence::PairResult measure(const std::string& target, const Measure& child);
 
  private:

@@ -108,7 +108,7 @@ class Suite {
 
   void work(Schedule& schedule) {
     while (const auto assignment = schedule.take()) {
-      // The wait for a GPU may have been long, so the question comes after it.
+      // The wait for a GPU may have been long, so this check comes after it.
       const bool stop = must_stop();
       if (!stop) run_one(*assignment);
       schedule.give_back(*assignment);
@@ -190,7 +190,7 @@ class Suite {
   }
 
   PairResult run_here(const Placement& placement, const run::Request& wish) const {
-    // What runs in this very process cannot be stopped in another way; what ended before is in the log.
+    // A pair in this very process cannot be stopped in another way; those that ended before are in the log.
     const base::InterruptEndsAtOnce at_once{
         fmt::format("aisp: interrupted in {}; {}\n", placement.label(), way_on(task_.configuration, folder_))};
     PairResult result = run::run_pair(*placement.entry, wish, {.send = [](const std::string&) {}});
@@ -198,7 +198,7 @@ class Suite {
     return result;
   }
 
-  // With mutex_ held once workers run.
+  // Records a result; once workers run, mutex_ must be held.
   void record(const Placement& placement, PairResult result) {
     keep(placement.index, std::move(result));
     const PairResult& kept = results_[placement.index];
@@ -217,7 +217,7 @@ class Suite {
     if (schedule_ != nullptr) schedule_->stop();
   }
 
-  // What never started is in the reports too, so that nobody takes a part for the whole.
+  // Adds pairs that never started to the reports, so that nobody takes a part for the whole.
   void account_for_the_rest() {
     const bool interrupted = base::interrupted();
     const std::string reason = interrupted                ? "not started: interrupted"
@@ -231,7 +231,7 @@ class Suite {
     }
   }
 
-  // By itself: what an interrupt ended, or kept from starting, is skipped without being complete.
+  // Whether a pair ended by itself: one that an interrupt ended, or kept from starting, is skipped and incomplete.
   static bool ended(const PairResult& pair) { return pair.complete || pair.status != Status::skipped; }
 
   Finished finish() {
@@ -243,7 +243,7 @@ class Suite {
     suite_.wall_s = base::monotonic_s() - began_s_;
     Finished finished;
     const Records::Closing closing = records_.finish(suite_);
-    // Where the folder went, that is why other files could not be written either.
+    // If the folder is gone, that is why other files could not be written either.
     if (storage_trouble_.empty() || closing.place != base::AppendFile::Place::here) storage_trouble_ = closing.trouble;
     finished.kept = closing.place != base::AppendFile::Place::taken;
     finished.status = exit_status(suite_);

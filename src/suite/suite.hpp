@@ -14,7 +14,7 @@
 
 namespace aisp::suite {
 
-// Told what happens while a suite runs; never by two threads at once.
+// Receives events while a suite runs; never from two threads at once.
 class Watcher {
  public:
   virtual ~Watcher() = default;
@@ -29,8 +29,8 @@ struct Finished {
   evidence::SuiteResult suite;
   evidence::Manifest manifest;
   std::filesystem::path folder;
-  std::string storage_trouble;  // why not all could be written where it belongs; empty: it was
-  bool kept = true;             // false: the folder was taken by others' files, and holds nothing of this run's
+  std::string storage_trouble;  // why files could not be written to their place; empty if they were
+  bool kept = true;             // false: other files took the folder's place, and it holds nothing of this run
   bool out_of_time = false;     // --suite-timeout left pairs unmeasured
   base::Exit status = base::Exit::good;
 };
@@ -40,7 +40,7 @@ struct Finished {
 // writable).
 Finished run_suite(const Task& task, RunFolder folder, Watcher& watcher);
 
-// What the user can do about pairs that were not measured, or not kept: "continue with --resume artifacts/nightly".
+// Advises the user on pairs that were not measured, or not kept: "continue with --resume artifacts/nightly".
 std::string way_on(const Configuration& configuration, const std::filesystem::path& folder);
 
 // 130 when interrupted, else 1 when a pair failed, crashed or timed out, else 0.

@@ -27,7 +27,7 @@ std::vector<int> gpus_in_use(const Task& task) {
 }
 
 std::vector<base::FileLock> lock_gpus(const Task& task) {
-  // In one order for all commands, so that two of them cannot each hold what the other waits for.
+  // Sorted, so that all commands lock in one order and two of them cannot deadlock.
   std::set<std::string> uuids;
   for (const int ordinal : gpus_in_use(task)) uuids.insert(task.machine.gpus[static_cast<std::size_t>(ordinal)].uuid);
   std::vector<base::FileLock> locks;

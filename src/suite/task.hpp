@@ -16,33 +16,34 @@
 
 namespace aisp::suite {
 
-// What a command is to run, and where. Comes from make_task().
+// The pairs that a command is to run, and where. Comes from make_task().
 struct Task {
   std::vector<const pair::Entry*> selected;
   Configuration configuration;
   machine::Machine machine;
   std::vector<std::string> command_line;
   bool resumed = false;                           // take over what the folder's results.jsonl holds
-  std::vector<int> gpus;                          // ordinals of those that may be used
-  std::vector<Placement> placements;              // of what is selected
+  std::vector<int> gpus;                          // ordinals of the GPUs that may be used
+  std::vector<Placement> placements;              // placements of the selected pairs
   std::optional<run::Counterpart> against{};      // another executable, whose pairs take turns with these
-  std::optional<evidence::Shard> shard{};         // that `selected` is
-  std::vector<const pair::Entry*> all{};          // of a shard: what all shards together select
-  std::vector<std::string> wanted{};              // what the user named; empty: all
-  std::vector<evidence::PairResult> not_built{};  // of what the user named, for the reports
+  std::optional<evidence::Shard> shard{};         // the shard that `selected` is
+  std::vector<const pair::Entry*> all{};          // for a shard: the selection of all shards together
+  std::vector<std::string> wanted{};              // targets that the user named; empty: all
+  std::vector<evidence::PairResult> not_built{};  // pairs that the user named and that are not built, for the reports
 };
 
-// Throws base::Error: usage or unfit for GPUs that the configuration names and that are not there.
+// Makes a task. Throws base::Error: usage or unfit for GPUs that the configuration names and that do not exist.
 Task make_task(std::vector<const pair::Entry*> selected, Configuration configuration, machine::Machine machine,
                std::vector<std::string> command_line, bool resumed = false);
 
-// Ordinals of the GPUs that some pair of the task may run on.
+// Returns the ordinals of the GPUs that some pair of the task may run on.
 std::vector<int> gpus_in_use(const Task& task);
-// Of these, for as long as anything of the task runs. Throws base::Error (unfit) that names the holder of one that is taken.
+// Locks the task's GPUs for as long as anything of it runs. Throws base::Error (unfit) that names the holder of one that is
+// taken.
 std::vector<base::FileLock> lock_gpus(const Task& task);
 
-// Measures the ceilings of the GPUs that the task will use where nobody has yet, so that its results say percent of this
-// machine's own. The caller holds lock_gpus(task).
+// Measures missing ceilings of the GPUs that the task will use, so that its results are in percent of this machine's own. The
+// caller holds lock_gpus(task).
 void measure_missing_ceilings(const Task& task, const std::function<void(const std::string&)>& note);
 
 }  // namespace aisp::suite

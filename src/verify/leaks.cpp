@@ -22,19 +22,18 @@ extern "C" __attribute__((weak)) std::size_t __sanitizer_get_current_allocated_b
 namespace aisp::verify {
 namespace {
 
-// Allocators round, keep caches and split blocks: less than this says nothing.
+// Allocators round, keep caches and split blocks: less than this is no evidence.
 constexpr std::int64_t smallest_host_leak_bytes = 16 << 10;
 
-// What the caches of glibc's threads may take up of one run's blocks, each thread's seven of a size.
+// The most of one run's blocks that the caches of glibc's threads may keep, seven of a size for each thread.
 constexpr std::int64_t most_kept_by_threads_bytes = 1 << 20;
 
-// The most that a run's launches leave where each leaves 32 bytes: those of 128 thousand, which keep the host busy for half a
-// second.
+// The most that a run's launches leave at 32 bytes each: 128 thousand launches, which keep the host busy for half a second.
 constexpr std::int64_t most_kept_of_launches_bytes = 4 << 20;
 
 constexpr std::int64_t pool_rounding_bytes = 512, driver_rounding_bytes = 2 << 20, host_rounding_bytes = 4 << 10;
 
-// ", as much as output 1 takes": most leaks are copies of something. All that it may be, where buffers are equally large.
+// ", as much as output 1 takes": most leaks are copies of something. Names all buffers of that size.
 std::string as_large_as(const pair::Session& session, std::int64_t bytes, std::int64_t rounded_to) {
   std::vector<std::string> names;
   for (const Buffer& buffer : session.buffers()) {
@@ -51,7 +50,7 @@ std::int64_t heap_bytes() {
   return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
 }
 
-// By how much the heap would have grown if each round had left what the median of them did.
+// Returns the heap's growth if each round had left as much as the median round.
 std::int64_t growth_of_most_rounds(const std::vector<std::int64_t>& heap, std::int64_t growth) {
   if (heap.size() < 3) return growth;
   std::vector<double> steps;
@@ -90,7 +89,7 @@ void LeakWatch::round_ended() {
 void LeakWatch::after() {
   const Use now = measure();
   std::int64_t device_growth = now.device_bytes - before_.device_bytes;
-  // What other processes took meanwhile is not held against the pair.
+  // Memory that other processes took meanwhile does not count against the pair.
   if (now.own_device_bytes && before_.own_device_bytes)
     device_growth = std::min(device_growth, *now.own_device_bytes - *before_.own_device_bytes);
   growth_ = {.device_bytes = device_growth,
@@ -98,7 +97,7 @@ void LeakWatch::after() {
              .host_bytes = now.host_bytes - before_.host_bytes};
 }
 
-// Once CUPTI (13.0) has recorded, it keeps 32 bytes of each launch outside of graphs for good, whoever launches.
+// Whether launches outside graphs leave memory: once CUPTI (13.0) has recorded, it keeps 32 bytes of each for good.
 bool LeakWatch::launches_leave_memory() const {
   constexpr int launches = 256;
   constexpr std::int64_t least_each_bytes = 8;
@@ -120,7 +119,7 @@ bool LeakWatch::threads_may_keep_it() const {
 }
 
 std::string LeakWatch::text_of_each(std::size_t runs) {
-  // What drivers take for themselves in a while.
+  // Memory that drivers take for themselves in a while.
   constexpr std::int64_t drivers_own_bytes = std::int64_t{64} << 20, harness_own_bytes = std::int64_t{256} << 10;
   if (runs == 0 || base::under_memory_checker()) return {};
   const auto each = static_cast<std::int64_t>(runs);

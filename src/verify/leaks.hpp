@@ -13,21 +13,21 @@ namespace aisp::verify {
 // Memory in use around one execution: device memory by the driver's account and by the pools', host memory by the allocator's.
 class LeakWatch {
  public:
-  // `own_device_bytes` as Options of the verifier have it.
+  // Returns this process's device memory, as Options of the verifier do.
   using OwnBytes = std::function<std::optional<std::uint64_t>()>;
   LeakWatch(pair::Session& session, const OwnBytes& own_device_bytes) : session_{session}, own_device_bytes_{own_device_bytes} {}
   void before();
-  void round_ended();  // between the two, where they lie rounds apart
-  // So much more of the host's memory holds what the harness itself keeps of the runs, as the times of tokens: no leak of theirs.
+  void round_ended();  // called between before() and after() if they are rounds apart
+  // Excludes host memory that the harness itself keeps for the runs, such as token times, from leaks.
   void harness_keeps(std::size_t bytes) { kept_bytes_ += static_cast<std::int64_t>(bytes); }
   void after();
   bool grew() const;
-  // What threads of the C library may keep of what was freed, which counts as in use: they fill up within many runs, a leak goes
-  // on.
+  // Whether threads of the C library may have kept the growth: freed blocks in their caches count as in use. The caches fill up
+  // within many runs, a leak goes on.
   bool threads_may_keep_it() const;
-  std::string text() const;  // how much, of what, and the buffer that is as large
-  // The same where `runs` executions lie between before() and after(), and the harness's own work; empty unless each left
-  // something: of host memory, in most rounds, since harness and drivers allocate for many rounds at once.
+  std::string text() const;  // how much, of what, and the buffer of equal size
+  // The same for `runs` executions between before() and after(), with the harness's own work; empty unless each left something:
+  // for host memory, in most rounds, since harness and drivers allocate for many rounds at once.
   std::string text_of_each(std::size_t runs);
 
  private:
@@ -42,10 +42,10 @@ class LeakWatch {
 
   pair::Session& session_;
   const OwnBytes& own_device_bytes_;
-  std::int64_t kept_bytes_ = 0;  // by the harness, of all runs
+  std::int64_t kept_bytes_ = 0;  // kept by the harness for all runs
   Use before_;
   Use growth_;
-  std::vector<std::int64_t> heap_of_rounds_;  // at the beginning of the first, and behind each
+  std::vector<std::int64_t> heap_of_rounds_;  // before the first round, and after each
 };
 
 }  // namespace aisp::verify

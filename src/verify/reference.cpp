@@ -16,10 +16,10 @@ namespace aisp::verify {
 namespace {
 
 using pair::least_of_a_group;
-// Elements that may be off by steps are counted on samples: so many deviations more of them are no proof.
+// The share of elements off by steps is counted on samples: an excess of fewer standard deviations is no proof.
 constexpr double deviations = 4;
 
-// The groups of the first and the last element, and others, all of them where there are not too many.
+// Returns the groups of the first and the last element and others, all of them if they are not too many.
 std::vector<std::size_t> sampled_groups(const Axis& groups, std::size_t count, std::size_t samples, std::uint64_t seed) {
   const std::size_t most = std::max<std::size_t>(2, samples / least_of_a_group);
   std::vector<std::size_t> chosen;
@@ -74,14 +74,14 @@ std::vector<double> evaluate(const std::vector<std::size_t>& indices, int thread
 }
 
 struct Errors {
-  pair::Norms norms;      // of groups as the samples show them
+  pair::Norms norms;      // norms of groups, estimated from the samples
   std::size_t worst = 0;  // position of the largest error of an element
-  double of_group = 0;    // samples of the group that is farthest
+  double of_group = 0;    // number of samples of the farthest group
 };
 
 Errors errors_of(const ReferenceSamples& samples, const std::vector<double>& expected, const Axis& groups, ElementType type) {
   const auto group_of = [&](std::size_t i) { return groups.place(samples.indices[i]); };
-  std::map<std::size_t, std::size_t> numbers;  // of the groups that were met
+  std::map<std::size_t, std::size_t> numbers;  // numbers of the sampled groups
   std::vector<double> squares, counts;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const auto [found, is_first] = numbers.try_emplace(group_of(i), numbers.size());
@@ -124,13 +124,14 @@ Errors errors_of(const ReferenceSamples& samples, const std::vector<double>& exp
   return errors;
 }
 
-// The norm of `count` samples is off its group's by 1 / sqrt(2 count) of it (errors distributed normally; roundings vary less).
+// Returns the allowance for few samples: their norm differs from the group's by 1 / sqrt(2 count) of it (for normally distributed
+// errors; roundings vary less).
 double of_few_samples(double count) { return 1 + deviations / std::sqrt(2 * count); }
 
-// How far all `count` elements may be from what is expected, in relative L2. Where a few elements have most of the error, or of
-// the norm, samples meet more or fewer of the few. So the squared distance, a ratio of two means, may be larger than of the
-// samples by what the empirical Bernstein inequality gives, with the largest sample for the range (Maurer and Pontil, Empirical
-// Bernstein Bounds and Sample Variance Penalization, 2009); and the distance by half where errors are all alike.
+// Returns an upper bound of all `count` elements' relative L2 distance from the expected values. If a few elements have most of
+// the error, or of the norm, samples meet more or fewer of the few. So the squared distance, a ratio of two means, may exceed
+// that of the samples by the empirical Bernstein inequality's term, with the largest sample for the range (Maurer and Pontil,
+// Empirical Bernstein Bounds and Sample Variance Penalization, 2009); and the distance by half if errors are all alike.
 double most_l2_of_all(const ReferenceSamples& samples, const std::vector<double>& expected, std::size_t count) {
   constexpr double alike = 1.5, log_of_risk = 14.5;  // one in a million
   const auto n = static_cast<double>(expected.size());
@@ -144,7 +145,7 @@ double most_l2_of_all(const ReferenceSamples& samples, const std::vector<double>
   if (errors == 0) return 0;
   const double ratio = errors / norm;
   if (expected.size() >= count) return std::sqrt(ratio);
-  double variance = 0;  // of the ratio's terms, times n
+  double variance = 0;  // variance of the ratio's terms, times n
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double beyond = squared_error(i) - ratio * expected[i] * expected[i];
     variance += beyond * beyond;
@@ -153,8 +154,8 @@ double most_l2_of_all(const ReferenceSamples& samples, const std::vector<double>
   return std::sqrt(std::max(ratio + more / norm, alike * alike * ratio));
 }
 
-// What lies beyond the limits, or nothing. Those of norms hold for all samples together, unless these are few, and for a group
-// but for what its samples may be off.
+// Describes errors beyond the limits; empty if there are none. Those of norms hold for all samples together, unless these are
+// few, and for a group except for what its samples may be off.
 std::string beyond(const Tolerance& limits, const Errors& errors, const ReferenceSamples& samples, const Buffer& buffer) {
   const pair::Norms& norms = errors.norms;
   const auto count = static_cast<double>(samples.indices.size());

@@ -14,29 +14,28 @@ namespace aisp::verify {
 struct ReferenceCheck {
   evidence::Accuracy accuracy;
   Difference problem;
-  // How far, in relative L2, all elements may be from the unquantized reference, as the samples tell.
+  // Upper bound, from the samples, of all elements' relative L2 distance from the unquantized reference.
   double most_from_truth = 0;
 };
 
-// ", group 3 of 32", or nothing where there are no groups.
+// Returns ", group 3 of 32", or nothing if there are no groups.
 std::string in_group(const pair::Norms& norms);
 
-// Elements of one output: all of them, or about Pair::reference_samples random ones with the first and the last; of an output
-// with groups, enough of each group that is among them.
+// Elements of one output: all of them, or about Pair::reference_samples random ones with the first and the last; for an output
+// with groups, enough of each sampled group.
 struct ReferenceSamples {
   std::vector<std::size_t> indices;
   std::vector<double> values;
-  bool few = false;  // fewer than the pair is verified by, so that their norm may be off
+  bool few = false;  // fewer than the pair's number of samples, so that their norm may be off
 };
 
-// Drawn when the variant has run: it cannot know the places.
-// At most `most` of them.
+// Draws places after the variant has run, so that it cannot know them. At most `most` of them.
 ReferenceSamples take_samples(const pair::Session& session, const pair::Snapshot& outputs, std::uint64_t seed,
                               std::size_t most = ~std::size_t{0});
 
-// Values of the workload's float64 reference for the inputs in place, whose compute_reference() has been called. The elements
-// that variants are compared in are mostly the same ones, and a value can take a dot product of thousands of generated values, so
-// those asked for last are kept, of each output.
+// Values of the workload's float64 reference for the present inputs, whose compute_reference() has been called. Variants are
+// compared in mostly the same elements, and a value can take a dot product of thousands of generated values, so each output's
+// last values are cached.
 class ReferenceValues {
  public:
   ReferenceValues(pair::Session& session, int threads);

@@ -12,16 +12,16 @@ namespace aisp::verify {
 namespace {
 
 constexpr double watched_share = 0.125;
-// Samples whose digests the CPU has to make are looked at as often as at least this.
+// At least this share of samples is checked if the CPU has to compute their digests.
 constexpr double least_share = 0.25;
 constexpr std::uint64_t dear_host_bytes = std::uint64_t{32} << 20;
-constexpr std::size_t places = 256;  // of each output that are compared with the float64 reference
+constexpr std::size_t places = 256;  // elements of each output that are compared with the float64 reference
 constexpr std::size_t most_texts = 3;
-// How much farther from the baseline than in verification a variant that changes precision may come on other inputs: in all, and
-// at the element or the group that is farthest. The norm of a group (a row of attention, say) hangs on a few of its elements, so
-// the farthest of thousands of groups in one drawing says as little of the farthest in dozens of drawings as with elements.
+// Factors by which a variant that changes precision may be farther from the baseline on other inputs than in verification: in
+// all, and at the farthest element or group. The norm of a group (a row of attention, say) depends on a few of its elements, so
+// the farthest of thousands of groups on one set of inputs predicts the farthest on dozens of sets as poorly as with elements.
 constexpr double precision_slack_l2 = 1.5, precision_slack_farthest = 3;
-// A group of zeros is 1 away from the baseline's: it is told from a group that is only far off.
+// A group of zeros is 1 away from the baseline's; this distinguishes it from one that is only far off.
 constexpr double farthest_group = 0.9;
 
 std::uint64_t host_bytes(const pair::Session& session) {
@@ -38,7 +38,7 @@ std::vector<std::uint64_t> digests_now(const pair::Session& session) {
   return digests;
 }
 
-// Beyond the limits of a variant that changes precision, which knew `verified` in verification.
+// Returns the slack of group limits of a variant that changes precision, given `verified` from verification.
 double group_slack(const Outcome& verified) {
   const double known = verified.accuracy.versus_baseline_l2;
   return std::min(precision_slack_farthest * known, std::max(precision_slack_l2 * known, farthest_group));
@@ -57,7 +57,7 @@ SampleWatch::SampleWatch(pair::Session& session, std::vector<const Variant*> var
         const Buffer& buffer = *session.results()[k];
         state.plain &= !buffer.unordered && length_of(static_cast<int>(k)) == buffer.count;
       }
-    // Not when they are needed first: memory that is taken between timed samples is held to be the pair's.
+    // Allocates copies now, not at their first use: memory allocated between timed samples counts as the pair's.
     if (state.variant->changes_precision) make_room(state, state.copies);
   }
 }
@@ -116,7 +116,7 @@ void SampleWatch::compare(std::size_t v, const std::vector<std::uint64_t>& diges
   if (is_early) copy_outputs(state, state.copies);
   else if (!truth_of_) keep_as_truth(v);
   else text = difference_from_truth(state, nullptr);
-  // What was compared must be what the sample left: nobody may have touched it in between.
+  // The outputs that were compared must be those that the sample left: nothing may have changed them in between.
   if (text.empty() && !same(digests_now(session_))) text = "outputs were written after the end of the sample";
   if (is_early && text.empty()) state.early = {round, digests};
   else found(state, digests, round, text);
@@ -190,7 +190,7 @@ std::string SampleWatch::difference_from_truth(const State& state, const std::ve
     if (norms.mismatches != 0 && pair::same_bits_declared(session_.pair(), *state.variant, *truth.variant))
       return fmt::format("the bits of {} are not those of {}, as .same_bits_as says", buffer.name, truth.variant->name);
     if (state.variant->changes_precision && limits.kind != Tolerance::Kind::exact) {
-      // Steps of codes are counted from the variant's own reference, and the truth has another one.
+      // Steps of codes are counted from the variant's own reference, which is not the truth's.
       if (limits.kind == Tolerance::Kind::codes) limits.kind = Tolerance::Kind::limits;
       const double most = limits.relative_l2 + others.relative_l2 + precision_slack_l2 * state.outcome->versus_baseline_all_l2;
       if (norms.groups > 1 && !(norms.relative_l2() <= most))
@@ -208,7 +208,7 @@ std::string SampleWatch::difference_from_truth(const State& state, const std::ve
 
 void SampleWatch::check_truth() {
   if (!truth_of_) return;
-  // A reference that reads outputs finds nothing in them; the truth is a copy.
+  // Poisons outputs, so that a reference that reads them finds nothing; the truth is a copy.
   session_.poison_outputs(pair::default_poison);
   session_.workload().compute_reference(session_.launch());
   session_.synchronize_all();
@@ -223,12 +223,12 @@ void SampleWatch::check_truth() {
 }
 
 void SampleWatch::settle() {
-  // The baseline's sample of these inputs was not among those that are looked at.
+  // The baseline's sample on these inputs was not checked.
   for (State& state : states_)
     if (state.early) --state.findings.counts.compared, state.early.reset();
   if (truth_of_ && *truth_of_ != 0 && truth_is_wrong_.empty()) truth_is_wrong_ = states_.front().difference;
   if (truth_of_ && !truth_is_wrong_.empty()) {
-    // Nothing can be said of those that were compared with it.
+    // Samples that were compared with it have no verdict.
     State& truth = states_[*truth_of_];
     truth.findings.counts.wrong += truth.wrong + 1;
     blame(truth, truth_is_wrong_);

@@ -14,24 +14,24 @@
 
 namespace aisp::verify {
 
-// Looks at what timed samples computed. On each drawing of inputs the first variant that runs (and changes no precision) leaves
-// its outputs as the truth; the first sample of every other is compared with them in full, later ones by digest with the
-// variant's own first, and in full where bits differ. What a variant that changes precision computes before there is a truth is
-// kept until there is one. Which of two is wrong where the truth and the baseline differ, the baseline says.
+// Checks the outputs of timed samples. For each set of inputs, the outputs of the first variant that runs (and changes no
+// precision) are the truth; the first sample of every other is compared with them in full, later ones by digest with the
+// variant's own first, and in full if bits differ. Outputs of a variant that changes precision are kept until there is a truth.
+// If the truth and the baseline differ, the baseline is right.
 class SampleWatch {
  public:
   // `outcomes` of the verification, in the order of `variants`; the first is the baseline.
   SampleWatch(pair::Session& session, std::vector<const Variant*> variants, const std::vector<Outcome>& outcomes,
               std::uint64_t seed);
 
-  // All inputs have new contents: `seed` gives them again (Session::refill_inputs).
+  // Notes that all inputs have new contents; `seed` gives them again (Session::refill_inputs).
   void inputs_drawn(std::uint64_t seed);
-  // What to look at in the next sample of variant `v`. `dear_inputs`: renewing them takes a large part of a sample.
+  // Returns what to capture in the next sample of variant `v`. `dear_inputs`: renewing them takes a large part of a sample.
   measure::Capture wish(std::size_t v, bool dear_inputs);
   void look(std::size_t v, const measure::Capture& capture, measure::Sample& sample);
-  // The truth of the present inputs against the float64 reference, at places drawn now. Between rounds.
+  // Compares the truth of the present inputs with the float64 reference, at places drawn now. Call it between rounds.
   void check_truth();
-  // Settles who is to blame for what differed. Between rounds, before inputs change.
+  // Decides which variants are wrong where outputs differed. Call it between rounds, before inputs change.
   void settle();
 
   struct Findings {
@@ -51,10 +51,10 @@ class SampleWatch {
     const Variant* variant;
     const Outcome* outcome;
     std::vector<int> outputs;
-    bool plain = true;                                   // all outputs in order and of full length: digests say all
+    bool plain = true;                                   // all outputs are in order and of full length, so that digests suffice
     std::optional<std::vector<std::uint64_t>> expected;  // digests of its first sample on the present inputs
     bool ran = false;                                    // on the present inputs
-    std::string difference;                              // from the truth of the present inputs
+    std::string difference;                              // difference from the truth of the present inputs
     std::optional<Early> early;                          // sample of the present inputs that came before the truth
     std::vector<pair::Snapshot> copies;                  // outputs of that sample
     int wrong = 0;                                       // samples on the present inputs that differed from it
@@ -62,7 +62,7 @@ class SampleWatch {
   };
 
   void compare(std::size_t v, const std::vector<std::uint64_t>& digests, int round);
-  // Of the outputs as they are, or of copies of them.
+  // Compares the outputs as they are, or copies of them, with the truth.
   std::string difference_from_truth(const State& state, const std::vector<pair::Snapshot>* copies) const;
   void keep_as_truth(std::size_t v);
   void make_room(const State& state, std::vector<pair::Snapshot>& copies);
@@ -81,9 +81,9 @@ class SampleWatch {
   bool fresh_ = true;  // no variant has run on the present inputs
   std::optional<std::size_t> truth_of_;
   std::vector<pair::Snapshot> truth_;  // outputs of that variant, in its order
-  std::string truth_is_wrong_;         // what the baseline says of it
+  std::string truth_is_wrong_;         // how it differs from the baseline
   int truths_checked_ = 0;
-  double digest_share_ = 1;  // of samples whose outputs are looked at
+  double digest_share_ = 1;  // share of samples whose outputs are checked
 };
 
 }  // namespace aisp::verify

@@ -36,7 +36,7 @@ bool VariantCheck::run() {
   bool ran = false;
   guarded(outcome_, "run", [&] { ran = run_twice(); });
   if (!ran) return false;
-  // Whoever comes next must not be blamed for it.
+  // The next variant must not be blamed for it.
   if (session_.digest_inputs() != inputs_before) {
     fail("inputs_unchanged", "an input was modified", "declare the buffer as inout, or write to an output");
     session_.inputs_untouched();
@@ -157,7 +157,7 @@ void VariantCheck::run_once(std::vector<pair::Snapshot>& copies) {
   least_idle_cpu_ms_ = std::min(least_idle_cpu_ms_, capture.idle_cpu_ms);
   for (const std::string& limit : executor_.changed_limits())
     fail("limits", "the run changed " + limit + " and left it so", "set it in the constructor, or put it back in the run");
-  // Of a GPU that is shared nobody knows who was at work.
+  // On a shared GPU we cannot tell whose work this was.
   if (executed.early_ms > most_early_ms && !base::under_memory_checker())
     fail("early_work", fmt::format("the GPU was busy for {:.3g} ms before the run", executed.early_ms),
          "join other streams to launch.stream with events");

@@ -21,8 +21,8 @@ struct Written {
   std::vector<std::size_t> lengths;
 };
 
-// What one variant did, and how it compares. In this order: run(), take_samples(), compare_with_baseline(), release(),
-// compare_with_reference(), compare_with_samples(), validate().
+// One variant's checks. In this order: run(), take_samples(), compare_with_baseline(), release(), compare_with_reference(),
+// compare_with_samples(), validate().
 class VariantCheck {
  public:
   VariantCheck(measure::Executor& executor, pair::Session& session, const Variant& variant, const Options& options,
@@ -75,7 +75,7 @@ class VariantCheck {
 
   std::string changed_since(const std::vector<pair::Snapshot>& copies) const;
 
-  // What the pools hold of earlier variants must not be what this one finds.
+  // Clears the pools, so that this variant does not find earlier variants' memory.
   void scrub_pools();
 
   void check_elements(std::vector<pair::Snapshot>& second, int first_poison, int second_poison);

@@ -11,7 +11,7 @@
 namespace aisp::verify {
 namespace {
 
-// What prepare may depend on is in place before it; everything else changes after it.
+// Prepares all variants with everything in place that prepare may depend on; the rest changes after it.
 void prepare_all(pair::Session& session, const std::vector<const Variant*>& variants, const std::vector<std::size_t>& order,
                  const Options& options, std::vector<Outcome>& outcomes) {
   session.refill(options.seed);

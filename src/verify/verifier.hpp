@@ -14,8 +14,8 @@
 
 namespace aisp::verify {
 
-// What lies beyond its limits, or nothing. It may be chance where a sum of few values comes near zero, so that honest roundings
-// are far off in proportion, and where a few elements have most of an error and samples did not meet them.
+// The error beyond its limits, if any. It may be chance where a sum of few values comes near zero, so that correct roundings are
+// far off in proportion, and where a few elements have most of an error and samples did not meet them.
 struct Difference {
   std::string text{};
   bool may_be_chance = false;
@@ -24,7 +24,7 @@ inline constexpr double near_limits = 32;  // times a limit: what is farther off
 // `norms` of `elements` elements, beyond `limits`, are near them and of few values.
 bool may_be_chance(const pair::Norms& norms, std::size_t elements, const Tolerance& limits);
 
-// What one variant's executions showed.
+// The findings of one variant's executions.
 struct Outcome {
   std::string_view variant;
   std::vector<evidence::Problem> problems;  // none: everything held
@@ -54,7 +54,8 @@ struct Options {
   std::function<std::optional<std::uint64_t>()> own_device_bytes{};
 };
 
-// What a variant throws becomes part of its outcome; a CUDA error passes, because the context is gone and with it the whole pair.
+// Records an exception of the variant in its outcome; a CUDA error passes, because the context is gone and with it the whole
+// pair.
 void guarded(Outcome& outcome, const std::string& check, const std::function<void()>& work);
 
 // Why an output of `elements` elements is not what it was compared with. Each side may be off by its own limits.

@@ -31,7 +31,7 @@ Buffers buffers(const Problem& p, std::pair<int, int> keys, Placing key_at) {
           Rows4::Order::rows_first};
 }
 
-// What a test needs besides the problem: everything on the GPU, results back in the buffers.
+// A problem on the GPU with all that a test needs besides; copies results back into the buffers.
 template <int head_size, int group, int queries>
 class OnDevice {
  public:

@@ -256,7 +256,7 @@ TEST_F(AttentionForward, BlocksWithTheMostTilesComeFirst) {
   EXPECT_GT(worst(by_tiles), 1) << "a block left out";
 }
 
-// What the comparison would say of kernels with these faults.
+// The comparison must see these faults in kernels.
 TEST_F(AttentionForward, FaultsAreSeen) {
   const OnGpu<unsigned> taken{std::vector<unsigned>{0}};
   Problem p = problem(1, 8, 4, 300, 333);

@@ -114,7 +114,7 @@ class Latents {
   MlaMaps maps_;
 };
 
-// Of a head in a sequence; infinite where a log-sum-exp is not near.
+// Returns the error of a head in a sequence; infinite where a log-sum-exp is not near.
 double worst(const Problem& p, const Results& found, bool with_log_sums = true) {
   double worst = 0;
   for (int s = 0; s < p.sequences(); ++s)

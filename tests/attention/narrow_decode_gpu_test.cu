@@ -25,7 +25,7 @@ static_assert(page_head == columns);
 // A token, one less and one more than a warp's step, a block's, and a page.
 const std::vector<int> lengths{1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 700};
 
-// What the codes of a cache stand for, [sequence][KV head][capacity][column].
+// The values that the codes of a cache stand for, [sequence][KV head][capacity][column].
 struct Cached {
   std::vector<int> lengths;
   int capacity;  // rows of a head, a multiple of `unit`
@@ -69,7 +69,7 @@ std::vector<bf16> queries(const Problem& p) {
 struct Results {
   std::vector<float> o, log_sums;
 };
-// Of a head in a sequence, result and log-sum-exp.
+// Returns the error of a head in a sequence, of result and log-sum-exp.
 double worst(const Problem& p, const Results& found) {
   double worst = 0;
   for (int s = 0; s < p.sequences(); ++s)
@@ -364,7 +364,7 @@ class PagesOnGpu {
   TransposedCache cache;
 };
 
-// Of the 32 addends of an FP8 product each loses up to 2^-13 of the largest, together 2^-8 of it: of a score of 2.5, which is the
+// Each of the 32 addends of an FP8 product loses up to 2^-13 of the largest, together 2^-8 of it: of a score of 2.5, which is the
 // largest addend here, 1e-2. Weights in two parts are rounded by 2^-8 at most, and results to bf16.
 constexpr double allowed_pages = 1.5e-2;
 

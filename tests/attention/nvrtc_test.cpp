@@ -24,7 +24,7 @@ KernelSource source_of(const Instance& of) {
   return {.name = "attention.cu", .text = of.text, .kernel = of.kernel, .headers = engine_headers("attention")};
 }
 
-// What the compiler has against an instance; empty when it is content.
+// Returns the compiler's complaints about an instance; empty if there are none.
 std::string complaints(const Instance& of) {
   try {
     return Nvrtc{90, {}}.ptx(source_of(of)).log;

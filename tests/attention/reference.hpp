@@ -19,11 +19,11 @@ struct Problem {
   double scale = 0.08838834764831845;
   // (sequence, head, row, key)
   std::function<bool(int, int, int, int)> visible = [](int, int, int, int) { return true; };
-  // What becomes of a scaled product; `distance`: of the key from the one that the row ends with.
+  // Changes a scaled product; `distance`: of the key from the one that the row ends with.
   std::function<double(double, int, int)> score = [](double scaled, int, int) { return scaled; };
   // Which head of K and V a head has, if not that of its group.
   std::function<int(int)> other_kv_head;
-  // What stands in place of q_value, k_value and v_value, of a sequence, a head of its kind, a row and a column.
+  // Replaces q_value, k_value and v_value, for a sequence, a head of its kind, a row and a column.
   using Value = std::function<double(int, int, int, int)>;
   Value other_q, other_k, other_v;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What chapter 14's autotuned_gemm and fp8_quantize_gemm give to NVRTC. It needs no GPU.
+// Sources that chapter 14's autotuned_gemm and fp8_quantize_gemm give to NVRTC. It needs no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -22,7 +22,7 @@ double rounded_to_bf16(double value) {
   return std::bit_cast<float>((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000);
 }
 
-// Of `count` elements `stride` apart.
+// Rotates `count` elements `stride` apart.
 void rotate(double* x, std::size_t count, std::size_t stride) {
   for (std::size_t distance = 1; distance < count; distance *= 2)
     for (std::size_t i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is compiled at run time runs.
+// Code that is compiled at run time runs.
 #include <aisp/libraries/nvjitlink.hpp>
 #include <aisp/libraries/nvrtc.hpp>
 

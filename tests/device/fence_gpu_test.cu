@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was written before a release or a fence is seen after the matching acquire: by other warps, other blocks, the CPU and the
-// next kernel. Rounds are many, and who waits gives up after a second instead of hanging.
+// Writes before a release or a fence are seen after the matching acquire: by other warps, other blocks, the CPU and the next
+// kernel. Rounds are many, and who waits gives up after a second instead of hanging.
 #include <aisp/device/fence.cuh>
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the device wrappers share: a fixture that skips itself where the instructions do not exist, launches of clusters,
-// and waits that end, so that a wrong wrapper fails instead of hanging.
+// Shared by tests of the device wrappers: a fixture that skips itself if the instructions do not exist, launches of clusters, and
+// waits that end, so that a wrong wrapper fails instead of hanging.
 #pragma once
 #include <gtest/gtest.h>
 #include <aisp/check.hpp>
@@ -13,7 +13,7 @@
 
 namespace aisp {
 
-// Of GPUs with compute capability `least`.x to `last`.x.
+// A test for GPUs with compute capability `least`.x to `last`.x.
 template <int least, int last = 99>
 class GpuTest : public testing::Test {
  protected:

@@ -122,7 +122,7 @@ __global__ void expect_in_next_block(unsigned* seen) {
   device::cluster_sync();
 }
 
-// What a block writes to the next before its arrival is there when the wait ends.
+// Data that a block writes to the next before its arrival is there when the wait ends.
 __global__ void publish_to_next_block(unsigned* seen) {
   __shared__ volatile unsigned data;
   __shared__ std::uint64_t barrier;

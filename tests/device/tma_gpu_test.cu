@@ -107,7 +107,7 @@ std::vector<unsigned> box_3d(const std::vector<unsigned>& tensor, At at) {
   return box;
 }
 
-// What the blocks of a cluster hold when those of the mask have got `box`.
+// Returns the contents of a cluster's blocks when those of the mask have got `box`.
 std::vector<unsigned> in_cluster(const std::vector<unsigned>& box, unsigned mask) {
   std::vector<unsigned> all;
   for (unsigned rank = 0; rank < blocks; ++rank)

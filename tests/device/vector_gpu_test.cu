@@ -56,7 +56,7 @@ __global__ void reduce(Reduced* results) {
   result.block_maximum = device::block_max(mine, -1000, shared);
 }
 
-// Of the `width` threads from the first of the group that `thread` belongs to.
+// Combines `width` threads from the first of the group that `thread` belongs to.
 template <class Op>
 int over(unsigned thread, unsigned width, const Op& op) {
   const unsigned first = thread / width * width;

@@ -48,7 +48,7 @@ __device__ void load(Shared& shared, const CUtensorMap* a, const CUtensorMap* b,
   device::barrier_wait(&shared.loaded, 0);
 }
 
-// Where A comes from: shared memory, along K or along M, or registers.
+// The source of A: shared memory, along K or along M, or registers.
 enum class A { along_k, along_m, registers };
 
 template <int n, Major b_major, A a_from>

@@ -92,7 +92,7 @@ class EndToEnd(unittest.TestCase):
         return Finished(process.returncode, out or "", err or "", self.artifacts)
 
     def on_terminal(self, *arguments, width=120, code=0, timeout=60, **keywords):
-        """What a terminal of that width is sent, with line ends as in a file."""
+        """Returns the output on a terminal of that width, with line ends as in a file."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
         seen = bytearray()

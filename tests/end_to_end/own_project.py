@@ -32,7 +32,7 @@ def configure(project, prefix, *options, good=True):
 
 
 def new_pairs(folder, kinds):
-    """What `aisp new NAME FLAG...` writes, for each name."""
+    """Returns what `aisp new NAME FLAG...` writes, for each name."""
     folder.mkdir(parents=True)
     for name, flags in kinds.items():
         subprocess.run([AISP, "new", name, *flags], cwd=folder, check=True, capture_output=True)

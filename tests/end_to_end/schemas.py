@@ -22,7 +22,7 @@ def load(name):
 
 
 def validator(name, part=None):
-    """Of a whole schema, or of one of its $defs."""
+    """Returns the validator of a whole schema, or of one of its $defs."""
     schema = load(name) if part is None else {"$ref": f"{name}.schema.json#/$defs/{part}"}
     return Draft202012Validator(schema, resolver=RefResolver((SCHEMAS / f"{name}.schema.json").as_uri(), load(name)))
 
@@ -32,5 +32,5 @@ def mistakes(value, name, part=None):
 
 
 def section(title):
-    """Of the page, from the heading that names `title` to the next heading."""
+    """Returns the part of the page from the heading that names `title` to the next heading."""
     return next(part for part in re.split(r"(?m)^## ", PAGE.read_text()) if title in part.splitlines()[0])

@@ -16,7 +16,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// What a run of a pair measures: the machine is `slowdown` times slower than its usual, the variant `loss` times slower still.
+// A world in which a run of a pair is measured: the machine is `slowdown` times slower than usual, the variant `loss` times
+// slower still.
 struct World {
   double speedup = 4, slowdown = 1, loss = 1;
   double noise = 0.005;    // of a sample

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 constexpr int pairs = 10, variants = 3, samples = 25;
 
-// What processes of one code differ by, as standard deviations.
+// The spread between processes of one code, as standard deviations.
 struct ComparedWorld {
   double ratio = 0.003;   // of a variant's time, apart from what all variants of the pair share
   double clock = 0.006;   // of all times of a pair

@@ -11,7 +11,7 @@ using AlongK = Operand<bf16>;
 using Pingpong = Config<AlongK, AlongK, InTensorCores, Shape{.tile_n = 128, .stages = 4, .pingpong = true, .cluster = 2}>;
 using Cooperative = Config<AlongK, AlongK, InTensorCores, Shape{.tile_n = 256, .stages = 3}>;
 
-// What is added moves `moved` elements: a fault that the test must see.
+// Adds with `moved` elements moved: a fault that the test must see.
 template <class C>
 testing::AssertionResult adds_by_tma(const Sizes3& sizes, std::size_t moved) {
   const Case<C> product{sizes};

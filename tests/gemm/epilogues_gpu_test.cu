@@ -143,7 +143,7 @@ TEST_F(Epilogues, AmaxAndScale) {
   EXPECT_EQ(alone.host()[0], static_cast<float>(largest));
   EXPECT_EQ(held.host()[0], 1e6f);
   for (const float value : untouched_results) ASSERT_EQ(value, untouched);
-  // Of sums that were scaled before it is another one.
+  // The largest of sums that were scaled before is another one.
   const OnGpu<float> too_late{{0.0f}};
   run<Chain<ScaledOnGpu, Amax>, NoStore>({{scale.get()}, {too_late.get()}});
   EXPECT_NE(too_late.host()[0], static_cast<float>(largest));

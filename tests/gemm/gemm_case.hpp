@@ -73,8 +73,8 @@ class Case {
     return sum;
   }
 
-  // What the engine makes of it, and 64 elements behind it that it must leave alone. `Taken`: the Config whose operands the
-  // kernel takes these bytes for; another one than C is a fault that a test plants.
+  // Returns the engine's result, followed by 64 elements that it must leave alone. `Taken`: the Config whose operands the kernel
+  // takes these bytes for; another one than C is a fault that a test plants.
   template <class Schedule = Bands, class Epilogue = Identity, class Store = TmaStore<>, class Taken = C>
   std::vector<float> run(const Epilogue& epilogue = {}, const Schedule& schedule = {}, const float* a_scales = nullptr,
                          const float* b_scales = nullptr, std::size_t a_scales_stride = 0,

@@ -41,7 +41,7 @@ TEST_F(GroupedObject, RunsOnSomeMultiprocessors) {
   }
 }
 
-// What a test must be able to see: rows that are taken for another group's.
+// A test must be able to see rows that are taken for another group's.
 TEST_F(GroupedObject, AWrongOffsetIsSeen) {
   const RaggedRows<Cooperative> rows{eight_groups, 200, 136};
   for (const std::size_t group : {2, 5, 6}) {

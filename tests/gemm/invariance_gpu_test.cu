@@ -35,7 +35,7 @@ std::vector<float> first_row(std::size_t m, const Run& run) {
   results.resize(n);
   return results;
 }
-// Of how many numbers of rows the first row has the bits that it has alone.
+// Returns for how many numbers of rows the first row has the bits that it has alone.
 template <class Element, class Run>
 std::size_t equal(const Run& run) {
   const std::vector<float> alone = first_row<Element>(1, run);
@@ -87,7 +87,7 @@ TEST_F(Invariance, SlicesOfAFixedNumber) {
             }),
             row_counts.size());
 }
-// Where a tile is cut depends on how many tiles there are. If these keep a row's bits some day, the table is out of date.
+// The cuts of a tile depend on how many tiles there are. If these keep a row's bits some day, the table is out of date.
 TEST_F(Invariance, RangesDoNotKeepARowsBits) {
   EXPECT_LT(equal<bf16>(in_ranges<KRanges>()), row_counts.size());
   EXPECT_LT(equal<bf16>(in_ranges<LastRoundInRanges<Bands>>()), row_counts.size());

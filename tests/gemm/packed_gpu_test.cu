@@ -52,7 +52,7 @@ struct Bytes {
     return make_float2(of_rows[0], of_rows[8]);
   }
 
-  // Where in a block the code of a row and a column is.
+  // Returns the place in a block of a row and column's code.
   static std::size_t place(std::size_t row, std::size_t column) {
     if (!in_registers) return row * columns + column;
     const std::size_t word = column / in_word, step = word / 8, in_step = word % 8;

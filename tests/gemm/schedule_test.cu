@@ -14,7 +14,7 @@
 namespace aisp::gemm {
 namespace {
 
-// What schedules ask of a Config.
+// The members of a Config that schedules use.
 template <int tile_m_, int tile_n_, int cluster_>
 struct Shape {
   static constexpr int tile_m = tile_m_, tile_n = tile_n_, tile_k = 64, cluster = cluster_;
@@ -30,7 +30,7 @@ struct Draw {
 
 using Place = std::pair<int, int>;  // a tile's first row and column
 
-// What all clusters together compute.
+// The work of all clusters together.
 struct Walked {
   std::map<Place, std::vector<int>> stages;  // how often each stage of a tile's K is summed
   std::vector<Place> whole;

@@ -40,7 +40,7 @@ struct SparseMatrix {
   }
 };
 
-// Of one block the product of either half of K with a B that is 1 where the column is the element's number in that half.
+// Multiplies either half of K of one block with a B that is 1 where the column is the element's number in that half.
 __global__ void halves_kernel(const std::uint8_t* block, float* out) {
   __shared__ alignas(1024) std::uint8_t a[Sparse24::block_bytes];
   __shared__ alignas(1024) std::uint8_t b[64 * 128];

@@ -42,7 +42,7 @@ TEST_F(Stores, AddToWhatCHolds) {
   EXPECT_FALSE((stored<Wide, RowsStore<float>>(tails, untouched)));
 }
 
-// Of both operands along either direction: A[k][m] B[k][n] is what the gradient of weights is.
+// Both operands along either direction: A[k][m] B[k][n] is the gradient of weights.
 TEST_F(Stores, OperandsAlongEitherDirection) {
   constexpr Shape shape{.tile_n = 128, .stages = 4, .cluster = 2};
   const Sizes3 tails{320, 192, 200};

@@ -145,7 +145,7 @@ TEST(Specs, UnitsAndCacheOfTheH200AreThoseThatItReports) {
 }
 
 TEST(Specs, LieBelowTheTheoreticalPeaks) {
-  // Of the H200, whose clock and units the tests know: no sheet may promise what is called impossible.
+  // The tests know the H200's clock and units: no sheet may promise what is called impossible.
   const Peaks peaks = theoretical_peaks(h200());
   const GpuSpec& spec = find_spec("h200");
   for (std::size_t i = 0; i < math_kinds; ++i) {

@@ -52,7 +52,7 @@ constexpr Variant sizes[] = {{.name = "4 KiB", .run = call<&Copies::copy<4>>},
                              {.name = "70 x 256 MiB", .run = call<&Copies::copy<262144, 70>>}};
 constexpr Pair copies{.teaches = "test", .make = make<Copies>, .baseline = sizes[0], .optimized = variants({sizes[1]})};
 
-// Of the probe or the copy: all else that is recorded is the harness's.
+// Returns the duration of the probe or the copy: all other records are the harness's.
 double last_duration_us(std::vector<profile::Activity> activities) {
   std::erase_if(activities, [](const profile::Activity& activity) {
     return profile::is_harness(activity) && activity.name.find("aisp_probe") == std::string::npos;

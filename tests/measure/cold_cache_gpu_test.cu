@@ -193,7 +193,7 @@ TEST_F(ColdSamples, AlsoWhereTheRunSetsL2AsideAndAWindow) {
   EXPECT_EQ(set_aside_bytes(), before_bytes);
 }
 
-// What the constructor sets stays as it is in every sample.
+// Settings of the constructor stay as they are in every sample.
 TEST_F(ColdSamples, AlsoWhereL2IsSetAsideForGood) {
   if (!can_set_aside()) GTEST_SKIP() << "no part of L2 can be set aside";
   measure_plain();

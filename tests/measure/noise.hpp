@@ -9,7 +9,7 @@
 
 namespace aisp::measure {
 
-// What a round multiplies the baseline's and the variant's time with.
+// The factors of a round for the baseline's and the variant's time.
 using Round = std::array<double, 2>;
 // A new run of the noise; each call of what it returns is a round.
 using Noise = std::function<std::function<Round()>(std::uint64_t seed)>;

@@ -141,7 +141,7 @@ TEST(Ratio, TheLuckiestOfEqualVariantsHoldsTheTruth) {
   EXPECT_GE(widened, trials * 0.95);
 }
 
-// What a clock of 32 ns steps reads for a kernel and the stopwatch around it, microseconds in, milliseconds out.
+// Returns the readings of a clock of 32 ns steps for a kernel and the stopwatch around it, microseconds in, milliseconds out.
 std::vector<double> read_in_steps(double true_us, std::size_t rounds, double noise_us, std::uint64_t seed) {
   constexpr double step_us = 0.032;
   Normal normal{seed};
@@ -216,7 +216,7 @@ TEST(Ratio, HoldsWhatTheAccuracyOfTheOffsetAllows) {
   EXPECT_LT(interval.low, 10.2 / 2.2 + 0.02);
   EXPECT_GT(interval.high, 9.8 / 1.8 - 0.02);
   EXPECT_EQ(verdict(interval), Verdict::faster);
-  // What is wrong for both alike says nothing against equal kernels.
+  // An error common to both says nothing against equal kernels.
   EXPECT_LT(ratio_in_steps(1.4, 1.4, 500, 1, 2e-4).relative_width(), 0.02);
 }
 

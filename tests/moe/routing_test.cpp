@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the experts' batches look like for each kind of routing.
+// The experts' batches for each kind of routing.
 #include "moe/routing.hpp"
 
 #include <gmock/gmock.h>

@@ -23,7 +23,7 @@ class Fastest : public testing::Test {
     int gpus = 0;
     if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) GTEST_SKIP() << "no CUDA device";
   }
-  // Of ways that take so many cycles; one of none is refused.
+  // Chooses among ways that take so many cycles; one of none is refused.
   static std::optional<std::size_t> of(const std::vector<long long>& cycles) {
     return fastest(nullptr, cycles.size(), [&](std::size_t i) {
       if (cycles[i] == 0) throw std::runtime_error{"not supported"};

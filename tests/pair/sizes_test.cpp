@@ -53,7 +53,7 @@ TEST(Sizes, AreCheckedAgainstWhatThePairDeclares) {
 TEST(Sizes, WithoutASettingTheFullSizeTimesTheScale) {
   EXPECT_EQ(sizes_in_effect(sized, {}, 1), (SizeMap{{"m", 8192}, {"batch", 2}, {"causal", 0}, {"rest", 0}}));
   EXPECT_EQ(sizes_in_effect(sized, {}, 0.1), (SizeMap{{"m", 768}, {"batch", 2}, {"causal", 0}, {"rest", 0}}));
-  // What is set is meant as it stands.
+  // A size that is set is meant as it stands.
   EXPECT_EQ(sizes_in_effect(sized, {{"m", 512}}, 0.1), (SizeMap{{"m", 512}, {"batch", 2}, {"causal", 0}, {"rest", 0}}));
   EXPECT_THROW(sizes_in_effect(sized, {{"m", 1}}, 1), std::invalid_argument);
 }

@@ -66,7 +66,7 @@ TEST(Staircase, AWayBetweenTwoLevelsIsNone) {
   for (const double octaves : {0.5, 1.0, 2.0})
     for (unsigned seed = 1; seed <= 10; ++seed) {
       SCOPED_TRACE(testing::Message() << octaves << " octaves, seed " << seed);
-      // Where the way is long, a fifth of it still counts as held.
+      // A fifth of a long distance still counts as held.
       expect_levels(find_levels(staircase(gpu, 0.01, octaves, seed)), gpu, 0.3 + 0.2 * octaves);
     }
 }

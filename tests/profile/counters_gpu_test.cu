@@ -44,7 +44,7 @@ class CountersOnGpu : public testing::Test {
     cudaFree(flush_);
   }
 
-  // Of one execution from a cold L2, with what it leaves in L2.
+  // Counts one execution from a cold L2, with what it leaves in L2.
   evidence::Counters count(const std::function<void()>& work) {
     const auto evict = [&] {
       measure::launch_evict_l2(flush_, flush_bytes_, 1, nullptr);

@@ -69,7 +69,7 @@ TEST(NcuCsv, CombinesKernelsByTheirDuration) {
   EXPECT_DOUBLE_EQ(values.at("gpu__time_duration.sum"), 40000.0);
   EXPECT_DOUBLE_EQ(values.at("dram__bytes_read.sum"), 1270451328.0);
   EXPECT_DOUBLE_EQ(values.at("lts__t_sector_hit_rate.pct"), (50.0 * 30 + 90.0 * 10) / 40);
-  // Of the kernels that have it only.
+  // The mean is over the kernels that have the metric only.
   EXPECT_DOUBLE_EQ(values.at("sm__warps_active.avg.pct_of_peak_sustained_active"), 12.5);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUPTI records of work that is known, and our occupancy against the runtime's.
+// CUPTI's records of known work, and our occupancy against the runtime's.
 #include <gtest/gtest.h>
 #include <aisp/check.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a terminal shows at the end of a run.
+// The terminal's output at the end of a run.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

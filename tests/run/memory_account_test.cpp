@@ -34,7 +34,7 @@ TEST(MemoryAccount, WhatARunAllocatesAndFreesIsPartOfItsPeak) {
   EXPECT_EQ(use.device_peak_bytes, 130 * mib_of_account);
   EXPECT_EQ(use.device_reserved_bytes, 130 * mib_of_account);
   EXPECT_EQ(use.device_allocated_bytes, 100 * mib_of_account);
-  // What came from a pool was in the peak before.
+  // Memory from a pool was in the peak before.
   use.device_peak_bytes = use.device_reserved_bytes = 200 * mib_of_account;
   add_own_allocations(use, 100 * mib_of_account);
   EXPECT_EQ(use.device_peak_bytes, 200 * mib_of_account);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the audit holds against timed samples: work that no clock saw, and work that was left out when it was timed or afterwards.
+// The audit's findings in timed samples: work that no clock saw, and work that was left out when it was timed or afterwards.
 #include "run/child/audit/timed_difference.hpp"
 
 #include <gtest/gtest.h>

@@ -104,7 +104,7 @@ class Machine(unittest.TestCase):
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False, **identity, **keywords)
 
     def as_root(self):
-        """What to put before a command so that it is root; of a user namespace where the test is not."""
+        """Returns the words before a command that make it root; of a user namespace where the test is not."""
         if os.geteuid() == 0:
             return []
         probe = subprocess.run(["unshare", "-r", "true"], stderr=subprocess.PIPE, text=True, check=False)

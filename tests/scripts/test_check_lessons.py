@@ -84,7 +84,7 @@ class CheckLessons(unittest.TestCase):
         return subprocess.run([str(SCRIPT), "--root", str(self.root), *arguments], capture_output=True, text=True, check=False)
 
     def record_with_gains(self, speedups, **options):
-        """Of records that differ in what a step gains, the column of gains is not what is wrong."""
+        """If records differ in what a step gains, the column of gains is not what is wrong."""
         self.record(speedups, **options)
         self.assertEqual(self.call("--write").returncode, 0)
 

@@ -17,7 +17,7 @@ FOLDER = SOURCE / "scripts/containers"
 DOCKERFILE = FOLDER / "Dockerfile"
 MANIFESTS = sorted(FOLDER.glob("kubernetes-*.yaml"))
 INSTRUCTIONS = {"ARG", "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD", "LABEL", "EXPOSE", "VOLUME", "SHELL", "HEALTHCHECK"}
-# What an image of this project may be called: no host, no path, at most a tag.
+# Names allowed for an image of this project: no host, no path, at most a tag.
 SHORT_IMAGE = re.compile(r"[a-z0-9][a-z0-9._-]*(:[A-Za-z0-9._-]+)?\Z")
 
 
@@ -236,7 +236,7 @@ class Manifests(Accepted):
 
 class Comments(Accepted):
     def test_scripts_named_in_comments_accept_those_options(self):
-        """What a comment tells a reader to run exists, with the options it has there."""
+        """Commands in comments exist, with the options they have there."""
         found = 0
         for path in [DOCKERFILE, *FOLDER.glob("*.yaml"), *(SOURCE / "scripts").glob("*.sh")]:
             for script, rest in re.findall(r"(scripts/[\w-]+\.sh)((?: +--?[a-z-]+)*)", path.read_text()):

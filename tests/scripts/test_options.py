@@ -69,7 +69,7 @@ class Options(Machine):
                     self.assertIn(f"{option} ", result.stdout)
 
     def commands(self, *arguments):
-        """What nightly.sh would run."""
+        """Returns the commands that nightly.sh would run."""
         result = self.run_script("nightly.sh", "--dry-run", *arguments)
         self.assert_status(result, 0)
         return [shlex.split(line) for line in result.stdout.splitlines()]

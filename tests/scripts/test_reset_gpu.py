@@ -45,7 +45,7 @@ class Reset(Machine):
         return self.run_script(SCRIPT, *arguments, before=keywords.pop("before", self.as_root()), **keywords)
 
     def done(self):
-        """What was really done: the log of nvidia-smi and of the tools that change something."""
+        """Returns what was really done: the log of nvidia-smi and of the tools that change something."""
         return [line for line in self.log.read_text().splitlines() if "is-active" not in line], self.smi_log()
 
     def assert_nothing_done(self):

@@ -16,7 +16,7 @@ if "--list" in sys.argv:
     print(json.dumps([{"target": t, "device": d} for t, d in PAIRS]))
 """
 
-# What it prints and how it ends, by pair and tool; "sleep" does not end by itself.
+# The tool's output and exit, by pair and tool; "sleep" does not end by itself.
 SANITIZER = """#!/usr/bin/env -S python3 -IS
 import json, os, sys, time
 arguments = sys.argv[1:]

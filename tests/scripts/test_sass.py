@@ -19,8 +19,8 @@ TOOLS = {tool: shutil.which(tool, path=PATH) for tool in ("cuobjdump", "nvdisasm
 AISP = os.environ.get("AISP", "")
 MUST_RUN = os.environ.get("CI") == "true" or (INSTALLED / "wheels.txt").exists()
 
-# Of pairs whose lesson is an instruction. Pair: kernels, told by what their mangled names contain, the instructions that they must have,
-# and those that they must not.
+# Pairs whose lesson is an instruction. Pair: kernels, by a part of their mangled names, the instructions that they must have, and
+# those that they must not.
 KERNELS = {
     # Chapters 1 and 2.
     "batched_gemm": [("fused_tiles_kernel", "HMMA.1688.F32.TF32 LDGSTS LDS", "FFMA")],
@@ -156,7 +156,7 @@ INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-
 
 
 def instructions_of(listing):
-    """Of each kernel, by its mangled name, the set of its instructions."""
+    """Returns the set of each kernel's instructions, by its mangled name."""
     kernels = {}
     for line in listing.splitlines():
         if found := FUNCTION.match(line):
@@ -171,7 +171,7 @@ def has(instructions, wanted):
 
 
 def missing():
-    """What the tests need and do not find; nothing when all is there."""
+    """Returns what the tests need and do not find; nothing if all is there."""
     absent = [tool for tool, path in TOOLS.items() if path is None]
     return f"needs {' and '.join(absent)}" if absent else "" if os.access(AISP, os.X_OK) else "needs the executable, in AISP"
 

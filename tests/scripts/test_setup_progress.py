@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What setup.sh says of the time that a build takes: measured, and nothing where nothing was measured."""
+"""The build times that setup.sh prints: measured, and nothing where nothing was measured."""
 import importlib.util
 import os
 import pathlib

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the pairs that are shipped ask of a machine, on made-up ones: each pair runs, or a reason names what it needs and what
-// there is.
+// The needs of shipped pairs on made-up machines: each pair runs, or a reason names what it needs and what there is.
 #include "machine/needs.hpp"
 
 #include <gmock/gmock.h>
@@ -62,7 +61,7 @@ std::string why_skipped(const Pair& pair, const Machine& machine) {
   return reasons;
 }
 
-// What a reason must say of needs that one such GPU does not meet.
+// Returns the words that a reason must have about needs that one such GPU does not meet.
 std::vector<std::string> needed_and_there(const Needs& needs, const Kind& kind) {
   const std::string there = "sm_" + std::to_string(kind.sm);
   if (needs.gpus > 1) return {"needs " + std::to_string(needs.gpus) + " GPUs", "found 1"};

@@ -17,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Of lengths as a whole suite has them: most take 4 to 6 seconds, few up to half a minute.
+// Returns pairs of lengths as a whole suite has them: most take 4 to 6 seconds, few up to half a minute.
 std::vector<ShardedPair> suite_of(int number) {
   std::mt19937 random{7};
   std::vector<ShardedPair> pairs;

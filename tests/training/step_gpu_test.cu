@@ -108,7 +108,7 @@ TEST_F(TrainingStep, MlpBlockIsNearItsReference) {
     expect_near("gradient of gates and ups", wide(of.of_gate_up.host()), gate_up);
     expect_near("gradient down", wide(of.of_down.host()), down);
 
-    // What was dropped and computed again has the same bits, and dx may take dy's place.
+    // Values dropped and computed again have the same bits, and dx may take dy's place.
     const auto bits = [](const OnGpu<bf16>& buffer) {
       const std::vector<bf16> values = buffer.host();
       std::vector<std::uint16_t> result(values.size());

@@ -5,7 +5,7 @@ import unittest
 
 from tree import SOURCE, TemporaryTree
 
-# What makes a problem, up to its check: the stage or the variant come first.
+# Calls that make a problem, up to its check: the stage or the variant come first.
 MAKERS = (r"\badd_problem\(\s*result,\s*[^,]+,\s*", r"(?<!add_)\bproblem\(\s*[^,]+,\s*", r"\bfail_variant\(\s*[^,]+,\s*",
           r"\bguarded\(\s*[^,\"]+,\s*", r"\bproblems\.push_back\(\s*\{\s*[\w:]+,\s*[^,]+,\s*")
 NAMED = re.compile(rf"(?:{'|'.join(MAKERS)})\"(\w+)\"")

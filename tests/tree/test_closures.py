@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tree import NVCC, TemporaryTree, compile_cxx, run
 
-# Of a symbol that the linker merges with others of its name.
+# A symbol that the linker merges with others of its name.
 MERGED = re.compile(r" [WVu] (\w+)$", re.M)
 CLOSURE = re.compile(r"Ul\w*?E\d*_")
 # std::ranges captures two references in the order of the parameters, which both front ends keep, since the function is no member. Other

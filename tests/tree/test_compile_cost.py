@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pair's author includes stays cheap to compile: every pair pays for it. scripts/compile-cost measures the seconds."""
+"""The header that a pair's author includes stays cheap to compile: every pair pays for it. scripts/compile-cost measures the
+seconds."""
 import shutil
 import unittest
 

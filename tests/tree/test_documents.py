@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documents say exists: pairs, files, headings, commands and their flags; pictures need nothing from outside."""
+"""Documents name only what exists: pairs, files, headings, commands and their flags; pictures need nothing from outside."""
 import json
 import os
 import re
@@ -26,7 +26,7 @@ PICTURE = re.compile(r"\]\(([^()\s/:]+\.svg)\)<!-- picture:\s+([^>]*?)\s+-->")
 SAMPLE = re.compile(r"^<!-- sample: (\w+) -->\n```console\n(.*?)^```$", re.M | re.S)
 SAMPLE_LINE = re.compile(r"^(ch\d\d:\w+) +(\w+) +([\d.]+)x \[")
 SAMPLE_WIDTH = 92
-# Of a file or folder of the tree; patterns and placeholders are none. Of a name in a folder of src or a class, with its last part.
+# A file or folder of the tree; patterns and placeholders are none. A name in a folder of src or a class, with its last part.
 PATH = re.compile(r"(?:src|include|scripts|cmake|selftest|tests)/[a-z0-9_./-]+")
 QUALIFIED = re.compile(r"(?:(?:aisp|base|cli|evidence|machine|measure|pair|peak|profile|report|run|suite|verify|[A-Z]\w*)::)+(\w+)")
 NOTHING_MEASURED = re.compile(r"^<!-- measured: begin -->\n<!-- measured: end -->$", re.M)
@@ -43,7 +43,7 @@ PAIRS = {f"ch{chapter:02d}": count for chapter, count in
 
 
 def readmes(root):
-    """Of the tree and of the chapters."""
+    """Returns the READMEs of the tree and of the chapters."""
     return [page for page in pages(root) if page.name == "README.md" and (page.parent == root or page.parent.parent.name == "chapters")]
 
 
@@ -67,7 +67,7 @@ def pictures(root):
 
 
 def marked_pictures(root):
-    """What the comment behind its link says of each picture that a chapter's README shows."""
+    """Returns the comment after its link for each picture that a chapter's README shows."""
     return {page.parent / name: what for page in sorted((root / "chapters").glob("*/README.md"))
             for name, what in PICTURE.findall(page.read_text())}
 
@@ -172,7 +172,7 @@ def flags_of(help_text):
 
 
 def unknown_words(command, help_of):
-    """Of one command: its name where help_of() knows no such command, else the flags that its help does not list."""
+    """Returns a command's name if help_of() knows no such command, else the flags that its help does not list."""
     words = command.split()
     name = words[0] if words and not words[0].startswith("-") else ""
     if not words or name.isupper():  # a placeholder, as in `aisp COMMAND --help`

@@ -32,7 +32,7 @@ LIST = """#include <cstdio>
 #include "pair/registry.hpp"
 int main() { for (const auto& entry : aisp::pair::registry()) std::printf("%s %s\\n", entry.target().c_str(), entry.pair->baseline.name.data()); }
 """
-# What the executable's core defines of Workload; the test's pairs need no more.
+# The parts of Workload that the executable's core defines; the test's pairs need no more.
 REST = """#include <aisp/pair.hpp>
 #include <stdexcept>
 namespace aisp {
@@ -214,7 +214,7 @@ class Registry(TemporaryTree):
                 self.assertRegex(compiled.stderr, "(?i)variants")
 
     def build(self, text):
-        """Of a project with one pair, chapters/ch07/box.cpp."""
+        """Builds a project with one pair, chapters/ch07/box.cpp."""
         for name, content in (("CMakeLists.txt", PROJECT % {"source": SOURCE, "cuda": " ".join(CUDA_INCLUDES)}), ("rest.cpp", REST), ("list.cpp", LIST)):
             if not (self.root / name).exists():
                 self.write(name, content)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the build says of the tree that it was built from."""
+"""The build's record of the tree that it was built from."""
 import re
 import shutil
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the tree share. ctest sets the environment; run alone, they use what is on PATH."""
+"""Code that the tests of the tree share. ctest sets the environment; run alone, they use what is on PATH."""
 import os
 import re
 import subprocess
@@ -13,7 +13,7 @@ NVCC = os.environ.get("AISP_NVCC", "nvcc")
 CMAKE = os.environ.get("AISP_CMAKE", "cmake")
 CUDA_INCLUDES = os.environ.get("AISP_CUDA_INCLUDES", "/usr/local/cuda/include").split(":")
 
-# Of a document: blocks of code, and code between backquotes.
+# Parts of a document: blocks of code, and code between backquotes.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 

@@ -30,7 +30,7 @@ constexpr Pair nothing{.teaches = "test",
 constexpr int rounds = 12, runs_a_round = 2;
 constexpr std::size_t block_bytes = 4 << 20;
 
-// What is said of rounds in which `allocates(round)` blocks are allocated and kept, so many of them by the harness.
+// Returns the report on rounds in which `allocates(round)` blocks are allocated and kept, so many of them by the harness.
 std::string of_rounds(const std::function<int(int)>& allocates, int by_harness = 0) {
   pair::Session session{nothing, {}};
   const LeakWatch::OwnBytes unknown;
@@ -55,7 +55,7 @@ TEST(LeaksOfRounds, WhatTheHarnessKeepsIsNoLeakAndHidesNone) {
   EXPECT_THAT(of_rounds([](int) { return 2; }, 1), testing::HasSubstr("each run leaves 209"));
 }
 
-// Of CUPTI and of what keeps the samples: one allocation for many rounds.
+// CUPTI and the harness's samples make one allocation for many rounds.
 TEST(LeaksOfRounds, BlocksOfAFewRoundsAreTheHarnesss) {
   EXPECT_EQ(of_rounds([](int round) { return round % 5 == 3 ? 4 : 0; }), "");
 }

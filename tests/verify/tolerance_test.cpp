@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the limits let through and what they stop, on products of random matrices with errors planted in them.
+// Errors that the limits let through and errors that they stop, planted in products of random matrices.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class Product {
       for (int j = 0; j < columns_; ++j) result.push_back(static_cast<T>(static_cast<float>(sum(&a_[row(i)], &b_[row(j)], k_))));
     return result;
   }
-  // What a variant that is wrong in this way is told: it lies within both limits of an honest baseline, or not.
+  // Whether a variant that is wrong in this way passes: it lies within both limits of a correct baseline, or not.
   bool passes(const std::vector<T>& found) const {
     const std::vector<T> honest = all(exact_sum);
     const Tolerance limits = resolve(reduction_of(k_), element_type<T>());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only a GPU can do wrong: unfinished work on other streams, writes past device buffers, missing blocks, device memory left
-// behind.
+// Faults that only a GPU can have: unfinished work on other streams, writes past device buffers, missing blocks, device memory
+// left behind.
 #include <gtest/gtest.h>
 
 #include "verify/verifier.hpp"

@@ -9,7 +9,7 @@
 
 namespace aisp::base {
 
-// What a descriptor can show.
+// A descriptor's width, and whether it shows colours and Unicode.
 struct Screen {
   static constexpr std::size_t endless = std::numeric_limits<std::size_t>::max();
   std::size_t width = endless;  // in characters; endless where it is no terminal

@@ -11,9 +11,9 @@ namespace aisp::base {
 double median(std::span<const double> values);     // of two in the middle their mean; 0 for none
 double median_in_place(std::span<double> values);  // reorders them; there must be one
 
-// Of `count` sorted values, the two (from 0) between which the median of their distribution lies with at least 95 %, whatever the
-// distribution: as few ranks apart as exact binomial chances allow (Conover: Practical Nonparametric Statistics, 1999, section
-// 3.2). Nothing for fewer than six values, of which not even the least and the greatest hold it so surely.
+// The two ranks (from 0) of `count` sorted values between which the median of their distribution lies with at least 95 %,
+// whatever the distribution: as few ranks apart as exact binomial chances allow (Conover: Practical Nonparametric Statistics,
+// 1999, section 3.2). Nothing for fewer than six values: not even their extremes hold it so surely.
 struct MedianRanks {
   std::size_t low = 0, high = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a process crashed: noted by the process that dies, without memory or locks, and told by another one that reads the
+// The place of a crash: noted by the dying process, without allocating or locking, and reported by another one that reads the
 // symbols.
 #pragma once
 #include <string>

@@ -146,7 +146,7 @@ mode_t mode_for(const fs::path& path) {
   return 0666 & ~mask;
 }
 
-// Where what the user named leads in the end.
+// The file that a user's path leads to once links are followed.
 struct Destination {
   fs::path path;
   int descriptor = -1;    // one of this process, with its own place in what it writes

@@ -38,7 +38,7 @@ int write_all(int descriptor, std::string_view bytes);
 // there. Missing folders are made. When the disk is full the old file stays.
 void write_atomically(const std::filesystem::path& path, std::string_view content);
 
-// What write_atomically leaves in a folder when it is killed.
+// Whether the name is of a temporary file that write_atomically leaves in a folder when it is killed.
 bool is_temporary_name(std::string_view filename);
 
 // For a file that the user names. Links are followed, also those that lead nowhere yet, and stay links; pipes, terminals,

@@ -16,7 +16,7 @@ namespace {
 
 std::string slurp(const std::filesystem::path& file) {
   std::ifstream stream{file, std::ios::binary};
-  // Of a process that ends meanwhile reading fails; an iterator would throw.
+  // Reading fails if the process ends meanwhile; an iterator would throw.
   std::ostringstream text;
   text << stream.rdbuf();
   return text.str();

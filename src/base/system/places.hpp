@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where aisp's own things are: its executable, what was installed with it, its cache.
+// The places of aisp's own files: its executable, the files installed with it, its cache.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -10,7 +10,7 @@ namespace aisp::base {
 // As a library inside of another program: what needs a process of its own is still done by this executable.
 void embed(const std::filesystem::path& executable);
 bool embedded();
-// What is started for a process of its own: the running executable, or the one that embed() named.
+// The program to start for a separate process: the running executable, or the one that embed() named.
 std::string program();
 
 // The folder of the files that aisp reads at run time (share/aisp), found from the place of `executable`, so that an installed
@@ -20,7 +20,7 @@ std::filesystem::path installed_data(const std::filesystem::path& executable);
 // How to call one of the scripts that come with aisp: its place in the source tree, or where it was installed.
 std::string script(std::string_view name);
 
-// What can be found out again but costs time: XDG_CACHE_HOME/aisp or HOME/.cache/aisp; empty when neither is set.
+// The folder for what can be found out again but costs time: XDG_CACHE_HOME/aisp or HOME/.cache/aisp; empty when neither is set.
 std::filesystem::path cache_folder();
 // The files that src/peak/cache.cpp and src/compile/store.cpp keep below it, as a regular expression: `aisp clean` removes them
 // and nothing else, because that place may hold anything, as a clone called aisp.

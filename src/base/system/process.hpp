@@ -90,7 +90,7 @@ class Child {
 // "SIGSEGV"; "signal 64" for those without a name.
 std::string signal_name(int signal);
 
-// Where a program is on PATH.
+// Returns a program's path, searched on PATH.
 std::optional<std::filesystem::path> find_program(const std::string& name);
 
 }  // namespace aisp::base

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the user selected and only the other executable has.
+// Returns the selected targets that only the other executable has.
 std::vector<std::string> only_there(const run::Counterpart& other, const suite::Task& task) {
   std::vector<std::string> missing;
   std::vector<pair::Entry> theirs;

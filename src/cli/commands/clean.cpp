@@ -122,7 +122,7 @@ class Cleaner {
     count(cache, bytes);
   }
 
-  // What one folder refuses must not keep the others.
+  // Reports a folder's error and goes on with the next.
   void attempt(const fs::path& folder, void (Cleaner::*act)(const fs::path&)) try {
     (this->*act)(folder);
   } catch (const std::exception& error) {

@@ -43,7 +43,7 @@ Exit status_of(const Comparison& comparison) {
   return regressed ? Exit::regression : Exit::good;
 }
 
-// What a regression is made of; a reading without an interval and a number of another machine are shown only.
+// Whether a change counts as a regression; a reading without an interval and a number of another machine are only shown.
 bool counts(const Comparison& comparison, const MetricChange& metric) {
   return metric.change != Change::worse || metric.is_regression || !comparison.run.empty();
 }

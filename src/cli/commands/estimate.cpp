@@ -53,7 +53,7 @@ Model custom_model(const EstimateOptions& options) {
   return model;
 }
 
-// What the user says of a file's model, which may leave it out or call it otherwise.
+// Returns the user's corrections to a file's model, which may lack a field or name it otherwise.
 knowledge::Told completing(const EstimateOptions& options) {
   knowledge::Told told;
   const auto add = [&](const char* field, const Number& value) {

@@ -206,7 +206,7 @@ std::string variant_line(const json& variant) {
   return variant["name"].get<std::string>() + (notes.empty() ? "" : " (" + base::join(notes, ", ") + ")");
 }
 
-// What the pair needs says nothing of what this executable was built for.
+// Returns the architectures that this executable has the pair's code for, which its needs do not tell.
 std::string code_line(const json& pair) {
   return "this executable has it for " + pair["architectures"].get<std::string>() +
          (pair["has_code"].get<bool>() ? ""

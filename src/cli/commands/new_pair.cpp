@@ -33,7 +33,7 @@ struct NewPairOptions {
   }
 };
 
-// What cmake/registry.cmake takes for the name of a pair or of its folder.
+// Whether cmake/registry.cmake accepts `name` for a pair or its folder.
 bool good_name(const std::string& name) {
   static const std::regex form{"[a-z][a-z0-9_]*"};
   return std::regex_match(name, form);

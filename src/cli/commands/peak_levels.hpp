@@ -15,7 +15,7 @@ struct LevelFlags {
   std::string svg;  // file; empty: no picture
 };
 
-// Of these GPUs and of the host; a picture is of the first GPU, or of the host where there is none.
+// Shows the levels of these GPUs and of the host; a picture shows the first GPU, or the host if there is none.
 base::Exit show_levels(const machine::Machine& machine, const std::vector<int>& gpus, const peak::Options& options,
                        const LevelFlags& flags);
 

@@ -62,7 +62,7 @@ std::string table(const std::vector<suite::SelftestFamily>& families, const base
   return columns(rows);
 }
 
-// What somebody has to look at, a paragraph each.
+// Describes whatever needs attention, one paragraph each.
 std::string faults(const SelftestReport& report, const base::Painter& paint) {
   std::string text;
   for (const SelftestLine& line : report.lines) {

@@ -28,7 +28,7 @@ std::string gpu_line(const machine::Gpu& gpu) {
   return fmt::format("{}, sm_{}, {}", gpu.name, gpu.sm, base::human_bytes(static_cast<double>(gpu.memory_bytes)));
 }
 
-// What an installation consists of, before any pair runs.
+// Describes the installation before any pair runs.
 std::string installation(const machine::Machine& machine, std::size_t selected) {
   const std::size_t left_out = pair::not_built().size();
   std::vector<std::vector<std::string>> rows{

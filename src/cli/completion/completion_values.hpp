@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a shell may offer behind an option, or as a command's argument.
+// Values that a shell may offer after an option, or as a command's argument.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -28,7 +28,7 @@ struct Values {
 
 bool takes_value(const CLI::Option& option);
 Values values_of(const CLI::App& command, const CLI::Option& option);
-// Of the words behind a command that belong to no option.
+// Returns the values of a command's positional arguments.
 Values arguments_of(const CLI::App& command);
 
 }  // namespace aisp::cli

@@ -48,13 +48,13 @@ std::string_view unit_of(CounterKind kind) {
   return "";
 }
 
-// Of one counted execution, by the names of the fields in files.
+// Adds the counters of one execution, by their field names in files.
 void add_counters(const Counters& counters, std::vector<Figure>& figures) {
   for (const CounterRow& row : counter_rows)
     if (row.better) add_reading("counters." + std::string{row.id}, unit_of(row.kind), *row.better, counters.*row.value, figures);
 }
 
-// Of one recorded execution; of a host pair what the system counted.
+// Adds the figures of one recorded execution; for a host pair those that the system counted.
 void add_profile(const Profile& profile, std::vector<Figure>& figures) {
   if (const std::optional<HostProfile>& host = profile.host) {
     figures.push_back({"profile.user_ms", std::string{milliseconds_unit}, Direction::lower, exact_range(host->user_ms)});
@@ -123,7 +123,7 @@ Change change_of_readings(const Figure& before, const Figure& after, double thre
   return ratio < 1 + threshold && ratio * (1 + threshold) > 1 ? Change::same : change;
 }
 
-// What the intervals of two processes show may be what processes differ by: then it is told as slight.
+// Judges by the samples' intervals; a change that is no larger than processes of equal code differ by is reported as slight.
 Change change_of_samples(const Figure& before, const Figure& after, const Terms& terms) {
   const Change by_intervals = change_of(before.range, after.range, before.better, terms.threshold);
   if (terms.one_process) return by_intervals;

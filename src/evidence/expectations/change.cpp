@@ -67,7 +67,7 @@ Range expected_of_runs(std::span<const Range> runs, const ProcessSpread& assumed
   const double degrees = assumed.degrees + count - 1;
   const double assumed_variance = assumed.deviation * assumed.deviation + base::median(within);
   const double variance = (assumed.degrees * assumed_variance + squares) / degrees;
-  // Of one more run around the centre of these.
+  // Half the prediction interval of one more run.
   const double half = assumed.student_t(degrees) * std::sqrt(variance * (1 + 1 / count));
   const double centre = base::median(logs);
   return {std::exp(centre), std::exp(centre - half), std::exp(centre + half)};

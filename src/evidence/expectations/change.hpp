@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What changed between two measured numbers, and what another process that runs the same code is expected to measure.
+// The change between two measured numbers, and the range that another process with the same code is expected to measure.
 // docs/method.md says how and why; tests/evidence/change_test.cpp simulates both.
 #pragma once
 #include <span>
@@ -21,12 +21,12 @@ struct ProcessSpread {
   double degrees;
   double (*student_t)(double degrees);
 };
-// Of pairs that wait for the GPU alone, ratios: 0.02 to 0.25 % were measured, so much is known.
+// Prior for pairs that depend on the GPU alone: ratios spread by 0.02 to 0.25 % when measured, so much is known.
 inline constexpr ProcessSpread process_spread_of_gpu{0.005, 4, base::student_t_975};
-// Of what the host decides: 0.2 % for one pair and 25 % for another were measured, so recorded runs soon outweigh it, and 99 % of
-// further runs are to be expected: on one machine they are not independent, which a second measurement then confirms.
+// Prior for times that the host decides: 0.2 % was measured for one pair and 25 % for another, so recorded runs soon outweigh it.
+// It covers 99 % of further runs: runs on one machine are not independent, which a second measurement then confirms.
 inline constexpr ProcessSpread process_spread_of_host{0.02, 2, base::student_t_995};
-// Of times and joules of the GPU: what the temperature of a chip under its power cap makes of them in addition.
+// Prior for times and joules of the GPU, which also vary with the temperature of a chip at its power cap.
 inline constexpr ProcessSpread process_spread_of_absolutes{0.02, 4, base::student_t_975};
 
 bool has_interval(const Range& range);

@@ -217,8 +217,8 @@ std::optional<std::string> not_recordable(const PairResult& pair) {
   return std::nullopt;
 }
 
-// Of what two runs on GPUs of one kind were told, the better: ceilings are measured, and no chip gives more than it can. `latest`
-// where hosts decide, which are of any kind.
+// Returns the better of two runs' ceilings on GPUs of one kind: they are measured, and no chip gives more than it can. Returns
+// `latest` if hosts decide, which are of any kind.
 static std::optional<Ceilings> best_ceilings(const ExpectedPair* earlier, const PairResult& latest) {
   std::optional<Ceilings> best = latest.ceilings;
   if (!best || earlier == nullptr || !earlier->ceilings || latest.device == Device::host || latest.host_dependent) return best;
@@ -274,7 +274,7 @@ std::optional<double> speed_over(const ExpectedPair& pair, const std::string& va
   return own && others ? std::optional{*own / *others} : std::nullopt;
 }
 
-// What a reader should know before such an expectation is committed.
+// Adds what a reader should know before the expectation is committed.
 static void add_doubts(const PairResult& pair, const ExpectedPair& expected, std::vector<std::string>& doubts) {
   constexpr double widest = 1.5;
   Runs all;

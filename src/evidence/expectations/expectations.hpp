@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pairs are expected to reach, from recorded runs: expectations/<hardware>/<chapter>.json.
+// Expected results of pairs, from recorded runs: expectations/<hardware>/<chapter>.json.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -15,7 +15,7 @@
 
 namespace aisp::evidence {
 
-// Of the files of expectations, apart from that of results.
+// The version of expectation files, apart from that of results.
 inline constexpr int expectations_version = 3;
 
 struct RecordedVariant {
@@ -85,8 +85,8 @@ struct Expectations {
   std::map<std::string, ExpectedPair> pairs;  // by name, without the chapter
 };
 
-// What the recorded runs say of code and machine: those of the same code and, where the host decides, the same kind of host.
-// Where there are none, what the latest say that come nearest, and why they are others.
+// The expectation of the recorded runs that match code and machine: the same code and, if the host decides, the same kind of
+// host. If none match, the nearest latest runs and how they differ.
 struct Applicable {
   ExpectedPair expected;
   bool same_code = true;
@@ -96,8 +96,7 @@ struct Applicable {
 // its kind are taken.
 Applicable applicable(const ExpectedPair& recorded, const std::string& source_digest, const Fingerprint& here,
                       const std::vector<std::string>& gpus_here = {});
-// Of the runs of the latest code the machine with the most of them, of two the later one: what is shown where no machine is
-// given.
+// Returns the machine with the most runs of the latest code, the later of two: the default when no machine is given.
 const Fingerprint& most_recorded_machine(const ExpectedPair& recorded);
 
 std::filesystem::path expectations_path(const std::filesystem::path& folder, const std::string& hardware,

@@ -13,7 +13,7 @@
 namespace aisp::evidence {
 namespace {
 
-// What kernels and firmware keep for themselves differs between equal machines.
+// Equal machines differ in the memory that kernels and firmware reserve.
 constexpr double telling_memory_change = 0.05;
 constexpr double telling_power_change = 0.01;
 

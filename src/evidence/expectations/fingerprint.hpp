@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a machine can decide its times: recorded with every expectation, and looked at before two numbers are compared.
+// The properties of a machine that can decide its times: recorded with every expectation, and checked before two numbers are
+// compared.
 #pragma once
 #include <map>
 #include <optional>
@@ -34,8 +35,8 @@ std::string hardware_key(const PairResult& pair, const Manifest& manifest);
 
 Fingerprint fingerprint_of(const PairResult& pair, const Manifest& manifest);
 
-// What differs of the host's parts, in words for the reader ("16 usable CPUs, now 2"); empty: times that depend on the host may
-// be compared.
+// Lists differences of the host's parts in words ("16 usable CPUs, now 2"); empty if times that depend on the host may be
+// compared.
 std::vector<std::string> host_differences(const Fingerprint& recorded, const Fingerprint& here);
 // Likewise of the rest: driver, power limit, CUDA runtime, libraries that both know.
 std::vector<std::string> gpu_differences(const Fingerprint& recorded, const Fingerprint& here);

@@ -108,7 +108,7 @@ void search(std::span<const double> values, std::span<const std::size_t> days, s
   search(values.subspan(cut.at), part(days, cut.at, values.size() - cut.at), offset + cut.at, steps);
 }
 
-// Of so many, all that come last may be larger or all smaller than any other.
+// The probability that the last of `count` values are by chance all larger or all smaller than the others.
 double chance_of_last(std::size_t last, std::size_t count) {
   double orders = 1;
   for (std::size_t i = 0; i < last; ++i) orders *= static_cast<double>(count - i) / static_cast<double>(i + 1);

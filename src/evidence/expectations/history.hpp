@@ -36,7 +36,7 @@ struct SeriesStep : Step {
   std::vector<Difference> causes;  // of the manifests on both sides
 };
 
-// What a series is of: a variant's median time, or its speedup.
+// The quantity of a series: a variant's median time, or its speedup.
 enum class SeriesOf : std::uint8_t { median_ms, speedup };
 constexpr base::Words<2> words_of(SeriesOf) { return {{"median_ms", "speedup"}}; }
 
@@ -50,11 +50,11 @@ struct Series {
   std::optional<SeriesStep> recent;  // after the last step
 };
 
-// What tells machines apart in a history: the host's name; in a container, whose name is often drawn for each run, the GPUs that
-// the pair used, or the fingerprint of the host.
+// Returns the name that distinguishes machines in a history: the host's name; in a container, whose name is often drawn for each
+// run, the GPUs that the pair used, or the fingerprint of the host.
 std::string machine_in_history(const PairResult& pair, const Manifest& manifest);
 
-// Of every optimized variant. `runs` may come in any order.
+// Returns the series of every optimized variant. `runs` may come in any order.
 std::vector<Series> history(const std::vector<RunRecord>& runs);
 
 }  // namespace aisp::evidence

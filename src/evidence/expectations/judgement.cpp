@@ -56,7 +56,7 @@ Finding finding_of(const Measurement& m, const std::string& name, const Expected
   const VariantResult* variant = find_variant(*m.pair, name);
   const ExpectedVariant& wanted = expected.variants.at(name);
   const Range measured = speedup_range(*variant->speedup);
-  // What was sampled too rarely to have an interval is no evidence.
+  // A speedup sampled too rarely to have an interval is no evidence.
   const Change change =
       has_interval(measured) ? change_of(speedup_range(wanted), measured, Direction::higher, threshold) : Change::same;
   // Launches are made by the host, and a busy one makes them late: a baseline of many moves where its variants do not.
@@ -228,7 +228,7 @@ class Judge {
     row.expected_baseline_median_ms = recorded_->expected.baseline_median_ms;
   }
 
-  // Of a row that is compared with other code. What another machine gave says nothing.
+  // Sets the note of a row that is compared with other code. Another machine's figures say nothing.
   void tell_comparison(AnalysisRow& row) const {
     const bool by_other_code = row.finding == Finding::stale && last_.pair->judged_by == recorded_->expected.judged_by;
     if (!row.expected || !by_other_code) return;

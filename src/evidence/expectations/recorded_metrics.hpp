@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user of a pair's subject counts, as recorded runs keep it: tokens a second, time to first token, pages that moved.
+// Metrics of a pair's subject, as recorded runs keep them: tokens a second, time to first token, pages that moved.
 #pragma once
 #include <limits>
 #include <map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --profile saw of one execution of a variant. Pure data; docs/profiling.md says what each figure means.
+// The profile of one execution of a variant by --profile. Pure data; docs/profiling.md says what each figure means.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace aisp::evidence {
 
-// What warps did or waited for, in percent of the time that they were resident.
+// An activity or a reason for waiting, in percent of the time that warps were resident.
 struct Stall {
   std::string reason;  // as NVIDIA's counters name it: long_scoreboard, barrier; "selected" is issuing an instruction
   double percent = 0;
 };
 
-// What hardware counters say of one execution of a variant, from a cold L2, on the pair's first GPU. What the chip or the tool
-// does not count is absent.
+// Hardware counters of one execution of a variant, from a cold L2, on the pair's first GPU. Figures that the chip or the tool
+// does not count are absent.
 struct Counters {
   std::string source;  // "CUPTI", "ncu"
   int passes = 0;      // executions that it took

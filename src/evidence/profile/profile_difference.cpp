@@ -142,7 +142,7 @@ void compare_host(const Profile& before, const Profile& after, Clauses& clauses)
                        became(before.allocations, after.allocations, "allocation")});
 }
 
-// Of the kernels that take most time: why they could be faster or slower.
+// Compares the kernels that take most time: why they could be faster or slower.
 void compare_main_kernel(const Profile& before, const Profile& after, Clauses& clauses) {
   if (before.kernels.empty() || after.kernels.empty()) return;
   const KernelProfile &old_kernel = before.kernels.front(), &new_kernel = after.kernels.front();

@@ -10,8 +10,8 @@ namespace aisp::evidence {
 // 61 % to 3 %". Without a full stop.
 std::string profile_difference(const Profile& before, const Profile& after, bool with_idle = true);
 
-// Of the baseline and the lesson (else the best optimized variant, or the first with a profile where none may be claimed), or why
-// there is none; empty where no profile was asked for.
+// Compares the baseline with the lesson (else the best optimized variant, or the first with a profile where none may be claimed),
+// or says why it cannot; empty where no profile was asked for.
 std::string profile_sentence(const PairResult& pair);
 
 }  // namespace aisp::evidence

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hardware counters said of one pair's variants. Recorded ones are expectations/<hardware>/counters/<pair>.json: READMEs
-// show them, and nothing is held against them.
+// Hardware counters of one pair's variants. Recorded ones are expectations/<hardware>/counters/<pair>.json: READMEs show them,
+// and nothing is held against them.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace aisp::evidence {
 
-// Of the files of recorded counters.
+// The version of files of recorded counters.
 inline constexpr int counted_version = 1;
 
 struct CountedVariant {

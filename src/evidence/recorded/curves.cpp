@@ -117,7 +117,7 @@ std::vector<Curve> curves_of(const std::vector<SweptPoint>& points) {
     std::ranges::copy_if(changing, std::back_inserter(others), [&](const std::string& other) { return other != size; });
     std::vector<Curve> curves = curves_along(size, others, points);
     const auto rank = [](const std::vector<Curve>& some) {
-      // Of as many points, in the fewest curves: each has the more to show.
+      // Prefers fewer curves for as many points: each shows more.
       return std::pair{points_on(some), -static_cast<std::ptrdiff_t>(some.size())};
     };
     if (!curves.empty() && (best.empty() || rank(curves) > rank(best))) best = std::move(curves);

@@ -15,7 +15,7 @@
 
 namespace aisp::evidence {
 
-// Of the files of recorded sweeps.
+// The version of files of recorded sweeps.
 inline constexpr int sweep_version = 1;
 
 struct SweptVariant {

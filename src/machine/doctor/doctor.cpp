@@ -134,7 +134,7 @@ void examine_peers(const Machine& machine, Findings& findings) {
          "pairs that need it are skipped; look at nvidia-smi topo -m, ACS settings and the container's isolation"});
 }
 
-// Of CUTLASS's library it is opened to see whether it is of this executable's interface.
+// Opens CUTLASS's library to see whether its interface is this executable's.
 std::string cutlass_refusal(const Surroundings& surroundings) try {
   if (surroundings.find_library) return surroundings.cutlass_refusal;
   cutlass_version();

@@ -66,7 +66,7 @@ void processors(const Host& host, Findings& findings) {
   else findings.push_back({"CPUs", Level::ok, what, ""});
 }
 
-// What this process has where the host has more: a container or a job of a batch system is compared with the host by it.
+// Reports limits of this process's control group, which a container or a batch job has and its host has not.
 void control_group(const Host& host, const fs::path& root, Findings& findings) {
   const GroupEvents events = read_group_events(root);
   std::vector<std::string> parts;

@@ -24,7 +24,7 @@ bool assembles_tcgen05(const std::filesystem::path& ptxas, std::string_view targ
 // The assembler of the first toolkit of `homes`; nothing when none has one.
 std::optional<std::filesystem::path> find_assembler(const std::vector<std::filesystem::path>& homes);
 
-// What came of the probe's product by tcgen05 on each GPU that has it and for which this executable has code.
+// The result of the probe's tcgen05 product on each GPU that has it and for which this executable has code.
 struct ProductAnswers {
   std::string error;                      // why nothing is known; empty otherwise
   std::map<int, std::string> by_ordinal;  // what is wrong with the product; empty when it is right
@@ -36,7 +36,7 @@ ProductAnswers probe_tcgen05(const Machine& machine, std::string_view built, dou
                              const std::string& executable = "/proc/self/exe");
 int probe_tcgen05_main(int fd);
 
-// What doctor says of a GPU. `built`: architectures.hpp; `product`: probe_tcgen05's answer for it, when it was asked.
+// Returns doctor's answer for a GPU. `built`: architectures.hpp; `product`: probe_tcgen05's answer for it, when it was asked.
 Answer tcgen05_answer(const Gpu& gpu, std::string_view built, const std::optional<std::string>& product);
 
 }  // namespace aisp::machine

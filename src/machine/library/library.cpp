@@ -32,7 +32,7 @@ using machine::library_folders;
 
 constexpr std::size_t library_count = static_cast<std::size_t>(last_library) + 1;
 
-// What must be in the process first, from the same folder where it lies there: wheels do not find each other by themselves.
+// Libraries to load first, from the same folder if they are there: wheels do not find each other by themselves.
 std::vector<Library> dependencies(Library library) {
   switch (library) {
     case Library::cublas: return {Library::cublaslt};

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What toolkits and distributions call the folders of this machine's libraries.
+// Names of this machine's library folders in toolkits and distributions.
 #if defined(__aarch64__)
 constexpr const char* toolkit_target = "targets/sbsa-linux/lib";
 constexpr const char* multiarch = "aarch64-linux-gnu";
@@ -80,8 +80,8 @@ void add_pythons_on_path(Folders& folders, const SearchPlaces& places) {
   }
 }
 
-// Of build/release/aisp, build/aisp or bin/aisp: the folder with the setup.sh that made its .cuda. Never a folder above the tree,
-// in which others may put libraries.
+// Returns the folder with the setup.sh that made .cuda, for build/release/aisp, build/aisp or bin/aisp. Never a folder above the
+// tree, in which others may put libraries.
 fs::path tree_of(const fs::path& executable) {
   fs::path folder = executable.parent_path();
   std::error_code ignored;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where libraries may lie: folders of toolkits and of Python's wheels, without starting a program to ask; and the versions of
-// what lies there, without opening it: that can take seconds, and the parent must not.
+// Folders that libraries may be in, those of toolkits and of Python's wheels, found without starting a program; and the versions
+// of libraries there, found without opening them: that can take seconds, and the parent must not.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -20,7 +20,7 @@ SearchPlaces places_here();
 // Existing folders, in order, each once: toolkits, the tree's own, wheels of the Pythons found.
 std::vector<std::string> search_folders(const SearchPlaces& places);
 
-// Where aisp's own libraries lie: next to the executable, and in ../lib/aisp from where it was installed into a folder bin.
+// Returns the folders of aisp's own libraries: next to the executable, and ../lib/aisp where it is installed in a folder bin.
 std::vector<std::string> own_folders(const SearchPlaces& places);
 
 // The folders that the loader looks in before its cache (LD_LIBRARY_PATH) and after it.

@@ -36,7 +36,7 @@ std::vector<fs::path> wheels_in(const fs::path& folder) {
   return wheels;
 }
 
-// Of the wheel in `folder` that lists the file.
+// Returns the version of the wheel in `folder` that lists the file.
 std::string version_by_wheel(const fs::path& folder, const std::string& file_name) {
   for (const fs::path& wheel : wheels_in(folder)) {
     const std::string record = base::try_read_file(wheel / "RECORD", largest_record_bytes).value_or("");

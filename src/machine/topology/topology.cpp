@@ -10,7 +10,7 @@ namespace {
 
 bool leads_to_switch(const NvLink& link) { return link.active && link.remote == nvswitch; }
 
-// What NVML was to tell of every GPU, and whether it did.
+// Adds the GPU's NVML readings that are unknown, with the reason.
 void add_condition(const Gpu& gpu, const std::string& name, const std::string& nvml_error, std::vector<Unknown>& list) {
   if (!gpu.condition) {
     const std::string why = nvml_error.empty() ? "NVML does not know this GPU" : nvml_error;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine is made of and how the parts hang together, as found: nothing here is guessed from a model's name.
+// The parts of this machine and their connections, as found: nothing here is guessed from a model's name.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,8 +14,8 @@
 
 namespace aisp::machine {
 
-// What thread block clusters tell: all blocks of a cluster run in one GPC, so SMs that ever shared a cluster share a GPC. A GPC
-// may be cut into several such groups: of an H200's 132 SMs, 16 were seen in groups of 8 and of 2.
+// Findings from thread block clusters: all blocks of a cluster run in one GPC, so SMs that ever shared a cluster share a GPC. A
+// GPC may be cut into several such groups: of an H200's 132 SMs, 16 were seen in groups of 8 and of 2.
 struct ClusterFindings {
   int max_size = 0;                 // blocks, of a kernel that allows more than the portable 8; 0: unknown
   std::vector<int> cluster_groups;  // largest first; empty: unknown

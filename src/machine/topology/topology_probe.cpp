@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the driver knows of the topology, asked in the child process.
+// The topology that only the driver knows, asked in the child process.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

@@ -28,7 +28,7 @@ std::string joined(const std::vector<std::string>& row, const std::vector<std::s
   return text.substr(0, text.find_last_not_of(' ') + 1);
 }
 
-// Where a line that is too long is cut: behind the last blank or comma that fits, else at the width.
+// Returns where to cut a line that is too long: after the last space or comma that fits, else at the width.
 std::size_t cut(std::string_view words, std::size_t room) {
   if (words.size() <= room) return words.size();
   const std::size_t blank = words.substr(0, room + 1).rfind(' '), comma = words.substr(0, room).rfind(',');

@@ -16,9 +16,9 @@ class ColdCache {
   ColdCache(const ColdCache&) = delete;
   ColdCache& operator=(const ColdCache&) = delete;
 
-  void evict();  // queued
-  void wait();   // until what was queued is done
-  // After evict(): pushes all that was written since out of L2, by reading alone. Queued likewise.
+  void evict();  // queues the eviction
+  void wait();   // waits for queued work
+  // Queues reads that evict all lines written since evict().
   void drain();
 
  private:

@@ -9,12 +9,12 @@
 
 namespace aisp::measure {
 
-// Holds a stream back until the host has queued a whole sample, so that launch cost stays out of it. A stream memory operation
-// where the driver has one, a spinning kernel elsewhere. A variant that waits for the GPU behind a closed gate would hang: after
-// a while the gate opens by itself and says so.
+// Holds a stream back until the host has queued a whole sample, so that launch cost stays out of it. Uses a stream memory
+// operation if the driver has one, otherwise a spinning kernel. A variant that waits for the GPU while the gate is closed would
+// hang, so the gate opens by itself after a while and reports it.
 class Gate {
  public:
-  // `longest`: after this it opens by itself.
+  // `longest`: the time after which it opens by itself.
   explicit Gate(std::chrono::milliseconds longest = std::chrono::milliseconds{1000});
   ~Gate();
   Gate(const Gate&) = delete;

@@ -15,13 +15,13 @@ struct Limit {
   const char* name;
 };
 
-// The stack's is not among them: the driver itself raises it for kernels that need more.
+// The stack limit is not included: the driver itself raises it for kernels that need more.
 constexpr std::array<Limit, 4> watched{{{cudaLimitPersistingL2CacheSize, "cudaLimitPersistingL2CacheSize"},
                                         {cudaLimitMaxL2FetchGranularity, "cudaLimitMaxL2FetchGranularity"},
                                         {cudaLimitMallocHeapSize, "cudaLimitMallocHeapSize"},
                                         {cudaLimitPrintfFifoSize, "cudaLimitPrintfFifoSize"}}};
 
-// 0 where this GPU has no such limit.
+// Returns the limit; 0 if this GPU has none of this kind.
 std::size_t read(cudaLimit which) {
   std::size_t value = 0;
   if (cudaDeviceGetLimit(&value, which) != cudaSuccess) cudaGetLastError();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings that reach beyond the variant that makes them.
+// Settings that persist beyond the variant that makes them.
 #pragma once
 #include <cuda_runtime_api.h>
 #include <sched.h>
@@ -30,7 +30,7 @@ class DeviceLimits {
   std::vector<OfGpu> gpus_;
 };
 
-// Of this thread: where it may run, its priority, how it rounds.
+// This thread's CPU affinity, priority and rounding mode.
 class HostSettings {
  public:
   HostSettings();

@@ -35,7 +35,7 @@ double clock_step_ms(std::span<const std::vector<double>> series) {
 std::vector<double> spread_over_step(std::span<const double> readings, double step) {
   std::vector<double> spread(readings.begin(), readings.end());
   if (!(step > 0)) return spread;
-  // Multiples of the golden ratio fill an interval evenly, however many there are of them, and the first lies in its middle.
+  // Multiples of the golden ratio, modulo 1, fill an interval evenly for any number of them; the first is its middle.
   constexpr double golden_ratio = 0.6180339887498949;
   std::map<long long, int> seen;
   for (double& value : spread) {

@@ -11,9 +11,9 @@ namespace aisp::measure {
 namespace {
 
 constexpr std::size_t fewest_values = 10;
-// In standard deviations; the largest of a few sums of autocorrelations exceeds it for 2 % of independent series.
+// Limit in standard deviations; the largest of a few sums of autocorrelations exceeds it for 2 % of independent series.
 constexpr double surely_correlated = 2.5;
-// No estimate from n values says less than this many.
+// The smallest estimate from any number of values.
 constexpr double fewest_effective = 4;
 
 std::vector<double> without_mean(std::span<const double> values) {
@@ -23,13 +23,13 @@ std::vector<double> without_mean(std::span<const double> values) {
   return centred;
 }
 
-// Sum of products with the value `lag` further on.
+// Returns the sum of products with the value `lag` further on.
 double product(const std::vector<double>& centred, std::size_t lag) {
   return std::inner_product(centred.begin(), centred.end() - static_cast<std::ptrdiff_t>(lag),
                             centred.begin() + static_cast<std::ptrdiff_t>(lag), 0.0);
 }
 
-// Ranks, ties share their mean.
+// Returns ranks; ties share their mean.
 std::vector<double> ranks_of(std::span<const double> values) {
   std::vector<double> sorted(values.begin(), values.end());
   std::sort(sorted.begin(), sorted.end());
@@ -41,7 +41,7 @@ std::vector<double> ranks_of(std::span<const double> values) {
   return ranks;
 }
 
-// Autocorrelations of slow and weak drift show in no single lag, so they are summed up over 1, 2, 4, 8 ... lags.
+// Slow and weak drift shows in no single lag, so autocorrelations are summed over 1, 2, 4, 8 ... lags.
 bool is_correlated(const std::function<double(std::size_t)>& correlation, std::size_t count) {
   double sum = 0;
   std::size_t summed = 1;
@@ -72,14 +72,14 @@ double effective_count(std::span<const double> values) {
   if (!(variance > 0)) return count;
   const auto correlation = [&](std::size_t lag) { return product(centred, lag) / variance; };
   if (!is_correlated(correlation, values.size())) return count;
-  std::vector<double> pairs;  // of lags 0 and 1, 2 and 3, ...
+  std::vector<double> pairs;  // sums over lags 0 and 1, 2 and 3, ...
   const auto pair = [&](std::size_t k) {
     while (pairs.size() <= k) pairs.push_back(correlation(2 * pairs.size()) + correlation(2 * pairs.size() + 1));
     return pairs[k];
   };
-  double worth = 1;  // correlated values that tell as much as an independent one
+  double worth = 1;  // number of correlated values worth one independent value
   for (int step = 0; step < 6; ++step) {
-    // The mean of the values themselves was taken out: each autocorrelation is too small by that much.
+    // Subtracting the values' own mean makes each autocorrelation too small by this much.
     const double missing = step == 0 ? 0 : worth / count;
     double sum = 0, least = 2;
     for (std::size_t k = 0; 4 * k + 2 < values.size() && pair(k) > 0; ++k) {

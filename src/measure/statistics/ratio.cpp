@@ -15,15 +15,15 @@
 namespace aisp::measure {
 namespace {
 
-constexpr double chance_beyond = 0.025;  // on each side
-// Kernels shorter than the stopwatch's own jitter would come out at or below zero.
+constexpr double chance_beyond = 0.025;  // probability on each side
+// Lower limit: kernels shorter than the stopwatch's jitter would come out at or below zero.
 constexpr double shortest_ms = 1e-5;
-// Effective rounds that a degree of freedom of their spread takes: their number is estimated from the same rounds.
+// Effective rounds per degree of freedom of their spread, because their number is estimated from the same rounds.
 constexpr double effective_a_degree = 3, fewest_degrees = 3;
-// How much too few rounds a round is found worth, for each of the correlated stretches that all of them are short of many.
+// Correction for short series, in which correlation is underestimated, per correlated stretch.
 constexpr double short_series = 2;
 
-// Quantile of the normal distribution above its median, by bisection.
+// Returns a quantile of the normal distribution above its median, by bisection.
 double normal_quantile(double beyond) {
   double low = 0, high = 40;
   for (int i = 0; i < 60; ++i) {
@@ -33,16 +33,16 @@ double normal_quantile(double beyond) {
   return low;
 }
 
-// One of the series that a ratio is made of.
+// One of the two series of a ratio.
 struct Series {
   std::span<const double> readings;
-  std::vector<double> spread;  // over the clock's step
+  std::vector<double> spread;  // readings spread over the clock's step
   double median = 0;
 
   Series(std::span<const double> values, double step)
       : readings{values}, spread{spread_over_step(values, step)}, median{measure::median(spread)} {}
 
-  // How far the median may be from the truth, by order statistics.
+  // Returns the uncertainty of the median, by order statistics.
   double uncertainty() const {
     const auto ranks = base::median_ranks(spread.size());
     if (!ranks) return 0;
@@ -80,7 +80,7 @@ struct Ratio {
     return correction.corrected(numerator, offset) / correction.corrected(denominator, offset);
   }
   double offset() const { return correction.probe.empty() ? 0 : std::max(0.0, probe.median - correction.probe_work); }
-  // Only then does a reading of the probe belong to each round.
+  // Whether each round has a reading of the probe.
   bool probe_in_rounds() const { return probe.readings.size() == rounds; }
 
   std::vector<double> resampled(std::uint64_t seed, int resamples) const {
@@ -95,14 +95,14 @@ struct Ratio {
     return ratios;
   }
 
-  // Two standard deviations of the difference of two uncertainties, each from as many values as lie between its ranks.
+  // Returns two standard deviations of the difference of two uncertainties, each from the values between its ranks.
   double weight_error() const {
     const auto ranks = base::median_ranks(rounds);
     return ranks ? 2 * std::sqrt(2.0 / static_cast<double>(ranks->high - ranks->low)) : 0;
   }
 
-  // What each round adds to the logarithm of the ratio: on which side of a median it lies counts as much as that median is
-  // uncertain. What the series share in a round cancels.
+  // Returns each round's influence on the logarithm of the ratio: its side of a median counts as much as that median is
+  // uncertain. Effects that the series share in a round cancel.
   std::vector<double> influence() const {
     struct Part {
       const Series* series;
@@ -111,7 +111,7 @@ struct Ratio {
     const double numerator = correction.corrected(above.median, offset());
     const double denominator = correction.corrected(below.median, offset());
     double first = above.uncertainty() / numerator, second = below.uncertainty() / denominator;
-    // Weights that differ by chance alone would leave something of what is shared.
+    // Equalizes weights that differ by chance alone, so that shared effects cancel.
     if (std::abs(first - second) <= weight_error() * (first + second) / 2) first = second = (first + second) / 2;
     std::vector<Part> parts{{&above, first}, {&below, -second}};
     if (probe_in_rounds()) parts.push_back({&probe, probe.uncertainty() * (1 / denominator - 1 / numerator)});
@@ -127,8 +127,8 @@ struct Ratio {
 
 }  // namespace
 
-// How far the logarithm of the ratio may be off if all rounds together told no more than one of ten consecutive batches: however
-// much rounds resemble one another, no interval need be wider.
+// Returns the error of the ratio's logarithm if all rounds together were worth one of ten consecutive batches: no interval need
+// be wider, however correlated rounds are.
 static double as_if_one_batch(const Ratio& ratio, double offset, std::size_t rounds) {
   constexpr std::size_t batches = 10, fewest_in_batch = 5;
   if (rounds < batches * fewest_in_batch) return INFINITY;
@@ -181,7 +181,7 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
   const double most = as_if_one_batch(ratio, offset, rounds);
   const auto end = [&](double percent, double systematic) {
     const double resampled = percentile(ratios, percent);
-    // Metrics may be zero.
+    // Metrics, unlike times, may be zero.
     if (!(resampled > 0 && interval.value > 0)) return resampled;
     const double alone = std::log(resampled / interval.value), widened = alone * widen;
     // Never narrower than the bootstrap itself.

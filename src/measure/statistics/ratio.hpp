@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much faster, and how sure that is.
+// Speedups and their uncertainty.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,28 +12,29 @@ struct Interval {
   double value = 0;
   double low = 0;
   double high = 0;
-  std::size_t rounds = 0;       // it comes from
-  double effective_rounds = 0;  // independent ones that would tell as much
-  bool measurable = true;       // both times are well above what the stopwatch can tell from nothing
-  double placement = 0;  // what the places of code and data may make of equal work, as a share; beyond `smallest_difference`
+  std::size_t rounds = 0;       // number of rounds
+  double effective_rounds = 0;  // number of independent rounds with the same information
+  bool measurable = true;       // both times are well above the stopwatch's accuracy
+  double placement =
+      0;  // difference of equal work that code and data placement may cause, as a share; in addition to `smallest_difference`
   double relative_width() const { return value > 0 ? (high - low) / value : 0; }
 };
 
-// What a stopwatch reads beyond the work itself, and how well that is known. Milliseconds.
+// The stopwatch's reading beyond the work itself, and its uncertainty. Milliseconds.
 struct Correction {
-  std::span<const double> probe;  // readings for the least work there is, one a round; none: nothing is taken out
-  double probe_work = 0;          // what that work takes by itself
-  double accuracy = 0;            // of their difference: it may be wrong by this, for all variants alike
-  double step = 0;                // of the clock
+  std::span<const double> probe;  // readings for the least work possible, one a round; none: nothing is subtracted
+  double probe_work = 0;          // that work's own duration
+  double accuracy = 0;            // accuracy of their difference, an error common to all variants
+  double step = 0;                // step of the clock
   double offset() const;
-  // A reading without the offset. Never below the accuracy: less cannot be told from nothing.
+  // Returns a reading without the offset, but never less than the accuracy, below which nothing can be resolved.
   double corrected(double reading) const { return corrected(reading, offset()); }
   double corrected(double reading, double offset) const;
 };
 
 struct RatioOptions {
   int resamples = 1000;
-  int claims = 1;  // how many ratios this one was chosen from as the best
+  int claims = 1;  // number of ratios from which this one was chosen as the best
   Correction correction = {};
 };
 
@@ -51,19 +52,19 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
                           const RatioOptions& options = {});
 
 // Equal work differs by up to this much between two places in one executable (code and data alignment), and the stopwatch is
-// accurate to 1 %; an interval knows neither, so no verdict rests on less.
+// accurate to 1 %; intervals include neither, so no verdict rests on less.
 inline constexpr double smallest_difference = 0.01;
-// Of work on the host that is shorter than this, so much more: there a loop that lies otherwise, or other pages, may decide.
+// Extra spread of host work shorter than this: its time may depend on how a loop or its pages are placed.
 inline constexpr double placed_below_ms = 0.1, placement_of_short_host_work = 0.03;
 
-// Of fewer rounds the bootstrap knows too few resamples to mean anything: one round has a single one, and no width.
+// With fewer rounds the bootstrap knows too few resamples to mean anything: one round has a single one, and no width.
 inline constexpr std::size_t fewest_rounds = 5;
 
 // A time must be this many times the correction's accuracy for a verdict.
 inline constexpr double measurable_times = 5;
 
-// Faster or slower when at least `fewest_rounds` were taken of measurable times, the interval excludes 1 and the median ratio is
-// at least `smallest_difference` away from it, both beyond what placement may make; cannot tell otherwise.
+// Returns faster or slower if there are at least `fewest_rounds` of measurable times, the interval excludes 1 and the median
+// ratio is at least `smallest_difference` away from 1, both by more than placement may cause; otherwise it cannot tell.
 evidence::Verdict verdict(const Interval& speedup);
 
 }  // namespace aisp::measure

@@ -6,7 +6,7 @@
 
 namespace aisp::pair {
 
-// The memory behind a Buffer, with a red zone in front and behind, freed at the end. `gpu` is a CUDA ordinal (-1: host pair).
+// The memory of a Buffer, with a red zone before and after it, freed by the destructor. `gpu` is a CUDA ordinal (-1: host pair).
 class Allocation {
  public:
   Allocation(Buffer& buffer, int gpu, bool red_zones);
@@ -14,7 +14,7 @@ class Allocation {
   Allocation(const Allocation&) = delete;
   Allocation& operator=(const Allocation&) = delete;
 
-  // Paints the red zones; damage since then is described, or nothing returned.
+  // Paint the red zones, and describe damage since then; empty if there is none.
   void paint();
   std::string damage() const;
   std::size_t bytes() const { return total_bytes_; }

@@ -9,7 +9,8 @@
 namespace aisp::pair {
 namespace {
 
-// `exponent_bits` and `mantissa_bits` behind a sign, without infinities: the small formats of the OCP Microscaling specification.
+// Decodes `exponent_bits` and `mantissa_bits` after a sign, without infinities: the small formats of the OCP Microscaling
+// specification.
 double small_float(unsigned code, int exponent_bits, int mantissa_bits) {
   const unsigned fraction = code & ((1u << mantissa_bits) - 1), biased = code >> mantissa_bits & ((1u << exponent_bits) - 1);
   const int exponent = static_cast<int>(biased != 0 ? biased : 1) - ((1 << (exponent_bits - 1)) - 1);

@@ -85,8 +85,8 @@ AISP_HOST_DEVICE inline bool holds_byte(const void* data, std::size_t element_by
   return true;
 }
 
-// Part of the digest that the 8-byte word at `index` (the last one zero-padded) contributes; parts are added, so any order will
-// do.
+// Returns the part of the digest that the 8-byte word at `index` (the last one zero-padded) contributes; parts are added, in any
+// order.
 AISP_HOST_DEVICE inline std::uint64_t digest_part(const void* data, std::size_t bytes, std::size_t word) {
   const auto* x = static_cast<const unsigned char*>(data) + word * 8;
   const std::size_t left = bytes - word * 8;
@@ -127,7 +127,7 @@ AISP_HOST_DEVICE inline ElementError element_error(double x, double reference, d
   return error;
 }
 
-// Consecutive numbers for the consecutive values of a type; both zeros are 0.
+// Returns consecutive numbers for the consecutive values of a type; both zeros are 0.
 template <class T>
 AISP_HOST_DEVICE inline double number_of(T value) {
   if constexpr (std::is_integral_v<T>) return static_cast<double>(value);
@@ -161,14 +161,14 @@ AISP_HOST_DEVICE inline double steps_of(double value, double reference) {
   return fabs(number_of_nearest<T>(value) - number_of_nearest<T>(reference));
 }
 
-// Number of a code of `bits` bits, of which the highest is a sign: before the others, or of two's complement.
+// Returns the number of a code of `bits` bits, of which the highest is a sign bit or that of two's complement.
 AISP_HOST_DEVICE inline double number_of_code(unsigned code, int bits, bool complement) {
   const unsigned sign = 1u << (bits - 1), magnitude = code & (sign - 1);
   if (complement) return static_cast<double>(magnitude) - static_cast<double>(code & sign);
   return (code & sign) != 0 ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
 }
 
-// Of bytes of codes.
+// Returns the error in steps of byte-sized codes.
 AISP_HOST_DEVICE inline double code_steps(double value, double reference, ElementType type) {
   const auto x = static_cast<unsigned>(value), y = static_cast<unsigned>(reference);
   if (type == ElementType::e8m0) return fabs(value - reference);
@@ -178,7 +178,7 @@ AISP_HOST_DEVICE inline double code_steps(double value, double reference, Elemen
   return fmax(low, fabs(number_of_code(x >> 4 & 15, 4, complement) - number_of_code(y >> 4 & 15, 4, complement)));
 }
 
-// From the one to the other, in values of `type`; infinite when one of them is no number.
+// Returns the distance in values of `type`; infinite if they differ and one is not finite.
 AISP_HOST_DEVICE inline double element_steps(double value, double reference, ElementType type) {
   if (!is_finite(value) || !is_finite(reference)) return value == reference ? 0 : INFINITY;
   switch (type) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on registered buffers, wherever they live: fill, poison, digest, compare. Device buffers are worked on by kernels on
-// their own GPU, host buffers by the CPU, with the same results.
+// Operations on registered buffers in any memory: fill, poison, digest, compare. Kernels on the buffer's own GPU process device
+// buffers, the CPU host buffers, with the same results.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -13,7 +13,7 @@
 
 namespace aisp::pair {
 
-// Bytes in front of and behind every allocation that nobody may write.
+// Bytes before and after every allocation that must not be written.
 inline constexpr std::size_t red_zone_bytes = 256;
 
 // NaN in every floating-point type.
@@ -21,7 +21,7 @@ inline constexpr int default_poison = 0xFF;
 
 inline bool on_device(const Buffer& buffer) { return buffer.memory == Memory::device; }
 
-// Where a span of elements lives and what they are; `gpu` is the CUDA ordinal, -1 for host memory.
+// The place and the type of a span of elements; `gpu` is the CUDA ordinal, -1 for host memory.
 struct Elements {
   const void* data = nullptr;
   ElementType type = ElementType::record;
@@ -34,47 +34,49 @@ struct Elements {
 // All calls return when the work is done.
 void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern& pattern, std::uint64_t seed, int gpu);
 void set_bytes(void* data, int value, std::size_t bytes, int gpu);
-// Order-dependent 64-bit digest: the same bytes give the same digest on CPU and GPU.
+// Returns an order-dependent 64-bit digest: the same bytes give the same digest on CPU and GPU.
 std::uint64_t digest(const void* data, std::size_t bytes, int gpu);
-// The same of device memory, queued on `stream`: adds to *sum, which lies on the GPU.
+// Queues the same for device memory on `stream`: adds to *sum, which lies on the GPU.
 void queue_digest(const void* data, std::size_t bytes, int gpu, std::uint64_t* sum, cudaStream_t stream);
 void queue_clear(std::uint64_t* sums, std::size_t count, int gpu, cudaStream_t stream);
-// From the GPU to page-locked memory. By kernels like all that is queued here, so that a profiler's records tell it by name from
-// a pair's own work.
+// Queues a copy from the GPU to page-locked memory, by a kernel like all work queued here, so that its name distinguishes it in a
+// profiler's records from a pair's own work.
 void queue_publish(const std::uint64_t* sums, std::uint64_t* to, std::size_t count, int gpu, cudaStream_t stream);
 void queue_bytes(void* data, int value, std::size_t bytes, int gpu, cudaStream_t stream);
-// Between two places in the memory of one GPU.
+// Queues a copy within the memory of one GPU.
 void queue_move(const void* from, void* to, std::size_t bytes, int gpu, cudaStream_t stream);
 std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes, int gpu);
 
 struct Norms {
   double difference_squared = 0;
   double reference_squared = 0;
-  double largest_element_error = 0;  // |x - r| / (|r| + rms(r)); infinity when x is not finite; 0 where bits alone count
+  double largest_element_error = 0;  // |x - r| / (|r| + rms(r)); infinity if x is not finite; 0 if only bits count
   std::size_t mismatches = 0;        // elements whose bits differ (same type), or whose values differ
-  std::size_t not_finite = 0;        // among x
+  std::size_t not_finite = 0;        // elements of x
   double most_steps = 0;             // values of x's type from an element to its reference
   std::size_t moved = 0;             // elements that are any steps away
   std::size_t groups = 1;
-  std::size_t group = 0;  // where the relative L2 is largest
-  double group_l2 = 0;    // and how large; of everything where there are no groups
+  std::size_t group = 0;  // the group with the largest relative L2
+  double group_l2 = 0;    // its relative L2; of everything if there are no groups
   double relative_l2() const;
-  Norms operator+(const Norms& other) const;  // of other elements of the same group
+  Norms operator+(const Norms& other) const;  // merges norms of other elements of the same group
 };
 struct Comparison {
   Axis groups{};       // element errors are relative to the root mean square of the element's own group
-  bool steps = false;  // only then steps are counted
-  bool bits = false;   // elements are equal or not, and the errors of elements, which take a pass of their own, are left out
+  bool steps = false;  // count steps
+  bool bits = false;   // compare only bits, and leave out errors of elements, which take a pass of their own
 };
-// x against reference, element by element; both on the same side (device or host), of any two numeric types or two equal ones.
+// Compares x with reference, element by element; both on the same side (device or host), of any two numeric types or two equal
+// ones.
 Norms compare(const Elements& x, const Elements& reference, const Comparison& how = {});
 
-// Fewer elements say little of a group's norm.
+// With fewer elements a group's norm means little.
 inline constexpr std::size_t least_of_a_group = 32;
-// Of an output with fewer in all, as edges have them, such groups count as one: the norm of some would be near zero by chance.
+// The groups of an output with fewer elements in all, as edges have them, count as one: the norm of some would be near zero by
+// chance.
 inline constexpr std::size_t few_elements = 1024;
 
-// Of `count` elements along `groups`: how many are in a group, and where its k-th is.
+// Returns how many of `count` elements along `groups` are in a group, and where its k-th is.
 AISP_HOST_DEVICE inline std::size_t group_size(const Axis& groups, std::size_t count, std::size_t group) {
   if (groups.count <= 1) return count;
   const std::size_t turn = groups.stride * groups.count, rest = count % turn, before = group * groups.stride;
@@ -84,22 +86,23 @@ AISP_HOST_DEVICE inline std::size_t group_size(const Axis& groups, std::size_t c
 AISP_HOST_DEVICE inline std::size_t group_element(const Axis& groups, std::size_t group, std::size_t k) {
   return groups.count <= 1 ? k : (k / groups.stride * groups.count + group) * groups.stride + k % groups.stride;
 }
-// What each group has comes together: the first of `of_groups` is that of group 0.
+// Combines the groups' norms: the first of `of_groups` is that of group 0.
 Norms whole_of(const std::vector<Norms>& of_groups);
-// Values of `type` from the one to what the other is when it is rounded to it; both finite.
+// Returns the number of values of `type` from `value` to the rounded reference; both finite.
 double steps_between(double value, double reference, ElementType type);
 std::size_t count_not_finite(const Elements& x);
-// Elements that hold poison byte `first_poison` in `first` and `second_poison` in `second`: nobody wrote them in either run.
+// Counts elements that hold poison byte `first_poison` in `first` and `second_poison` in `second`: they were written in neither
+// run.
 std::size_t count_unwritten(const Elements& first, int first_poison, const Elements& second, int second_poison);
-// Ascending; records by their bytes.
+// Sorts ascending; records by their bytes.
 void sort_elements(void* data, ElementType type, std::size_t element_bytes, std::size_t count, int gpu);
 
-// Copies the elements at `indices`, one behind the other, to host memory.
+// Copies the elements at `indices`, one after the other, to host memory.
 void gather(const Elements& from, const std::vector<std::size_t>& indices, void* to);
 
-// Element `index` as float64 (integers beyond 2^53 lose their last bits).
+// Returns element `index` as float64 (integers beyond 2^53 lose their last bits).
 double element_value(const void* host_data, ElementType type, std::size_t index);
-// As a message shows it: "0.25"; of bytes of codes what they stand for as well: "0x3a (-1, 1.5)".
+// Returns an element's text for messages: "0.25"; for bytes of codes with their decoded values: "0x3a (-1, 1.5)".
 std::string element_text(double value, ElementType type);
 
 }  // namespace aisp::pair

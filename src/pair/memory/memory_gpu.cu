@@ -57,7 +57,7 @@ __global__ void bytes_kernel(unsigned char* data, int value, std::size_t bytes) 
   if (first_index() < bytes - behind) data[behind + first_index()] = byte;
 }
 
-// 16 bytes a thread where both addresses allow it.
+// 16 bytes a thread if both addresses allow it.
 __global__ void move_kernel(const unsigned char* from, unsigned char* to, std::size_t bytes) {
   const bool aligned = (reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) % 16 == 0;
   const std::size_t vectors = aligned ? bytes / 16 : 0;
@@ -79,7 +79,7 @@ struct Totals {
   unsigned long long mismatches, not_finite, moved;
 };
 
-// Adds what this thread's part of one group shows; `squares`: of the reference in that group, 0 where they are not known yet.
+// Adds the errors of this thread's part of one group; `squares`: of the reference in that group, 0 if not known yet.
 __device__ void compare_group(const Elements& x, const Elements& reference, const Comparison& how, std::size_t group,
                               double squares, Totals* totals) {
   double difference = 0, squared = 0, largest = 0, most_steps = 0;
@@ -120,7 +120,7 @@ __device__ void compare_group(const Elements& x, const Elements& reference, cons
   if (moved != 0) atomicAdd(&totals->moved, moved);
 }
 
-// `known`: the totals of a pass before, for the squares of the reference.
+// `known`: the totals of an earlier pass, for the squares of the reference.
 __global__ void compare_kernel(Elements x, Elements reference, Comparison how, const Totals* known, Totals* totals) {
   for (std::size_t group = blockIdx.y; group < how.groups.count; group += gridDim.y)
     compare_group(x, reference, how, group, known == nullptr ? 0 : known[group].reference_squared, totals + group);

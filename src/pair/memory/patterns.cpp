@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of patterns, made once on the host: what a GPU draws from them has the same bits by construction.
+// Tables of patterns, made once on the host: values that a GPU draws from them have the same bits by construction.
 #include <aisp/ragged.hpp>
 
 #include <algorithm>
@@ -36,7 +36,8 @@ Pattern table_of(const std::vector<Interval>& intervals) {
   return pattern;
 }
 
-// Bins over least ... most: the first hold one number each, the others grow by a factor. `mass`: of the numbers from a to b - 1.
+// Makes bins over least ... most: the first hold one number each, the others grow by a factor. `mass`: of the numbers from a to b
+// - 1.
 Pattern growing_bins(std::int64_t least, std::int64_t most, const std::function<double(double a, double b)>& mass) {
   if (least > most || most - least >= (std::int64_t{1} << 32)) throw std::logic_error{"a table is of 1 to 2^32 numbers in order"};
   constexpr std::int64_t single = 24;
@@ -59,7 +60,7 @@ Pattern growing_bins(std::int64_t least, std::int64_t most, const std::function<
   return table_of(intervals);
 }
 
-// Sum of k^-exponent for a <= k < b: term by term where there are few, else the integral from a - 1/2 to b - 1/2.
+// Returns the sum of k^-exponent for a <= k < b: term by term if there are few, else the integral from a - 1/2 to b - 1/2.
 double sum_of_powers(double a, double b, double exponent) {
   constexpr double few = 64;
   if (b - a <= few) {
@@ -105,7 +106,7 @@ std::vector<std::int64_t> sums_of(const std::vector<std::int64_t>& lengths) {
   return sums;
 }
 
-// Cutting the exact sums to whole numbers carries what is left of each row into the next.
+// Scales the sums; truncating the exact sums to whole numbers carries each row's remainder into the next.
 void stretch_to(std::vector<std::int64_t>& sums, std::int64_t total) {
   const auto drawn = static_cast<double>(sums.back());
   const auto rows = static_cast<double>(sums.size() - 1);

@@ -9,7 +9,7 @@
 namespace aisp::pair {
 namespace {
 
-// Null where the GPU has no pools.
+// Returns the GPU's pool; null if it has none.
 cudaMemPool_t pool_of(int gpu) {
   int supported = 0;
   check(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, gpu));
@@ -45,7 +45,7 @@ void scrub_pools(const std::vector<int>& gpus) {
     check(cudaSetDevice(gpu));
     const cudaMemPool_t pool = pool_of(gpu);
     if (pool == nullptr) continue;
-    // What is free may lie in pieces: the largest first, as far as the pool gives them without growing.
+    // Free memory may lie in pieces: takes the largest first, as far as the pool gives them without growing.
     const std::uint64_t reserved = read(pool, cudaMemPoolAttrReservedMemCurrent);
     std::vector<void*> pieces;
     for (std::uint64_t bytes = reserved - read(pool, cudaMemPoolAttrUsedMemCurrent); bytes >= 512;) {

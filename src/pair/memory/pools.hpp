@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cudaMallocAsync hands out, by the pools' own account.
+// The memory that cudaMallocAsync has allocated, by the pools' own account.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,18 +7,18 @@
 namespace aisp::pair {
 
 struct PoolUse {
-  std::uint64_t used_bytes = 0;      // handed out now
-  std::uint64_t reserved_bytes = 0;  // held from the driver now
+  std::uint64_t used_bytes = 0;      // allocated now
+  std::uint64_t reserved_bytes = 0;  // reserved from the driver now
   std::uint64_t most_used_bytes = 0;
   std::uint64_t most_reserved_bytes = 0;
 };
 
-// Of the pools that cudaMallocAsync uses on these GPUs; zeros where a GPU has none. A pool that a pair makes for itself is seen
-// by the driver's account only.
+// Returns the use of the pools of cudaMallocAsync on these GPUs; zeros where a GPU has none. Only the driver's account sees a
+// pool that a pair makes for itself.
 PoolUse pool_use(const std::vector<int>& gpus);
-// Overwrites what the pools hold and nobody uses, so that no later allocation finds earlier contents. Waits for the GPUs.
+// Overwrites the pools' unused memory, so that no later allocation finds earlier contents. Waits for the GPUs.
 void scrub_pools(const std::vector<int>& gpus);
-// The high-water marks begin anew from what is in use now.
+// Resets the high-water marks to the present use.
 void reset_pool_marks(const std::vector<int>& gpus);
 
 }  // namespace aisp::pair

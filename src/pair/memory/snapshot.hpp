@@ -10,23 +10,24 @@ namespace aisp::pair {
 class Snapshot {
  public:
   Snapshot() = default;
-  // Room for the whole buffer. Allocating can wait for all work on a GPU, so it is done before what is to be caught in the act.
+  // Allocates room for the whole buffer. Allocating can wait for all work on a GPU, so it is done before the execution to be
+  // checked.
   Snapshot(Session& session, const Buffer& buffer);
   ~Snapshot();
   Snapshot(Snapshot&& other) noexcept;
   Snapshot& operator=(Snapshot&& other) noexcept;
 
-  // Device memory is copied by the pair's own stream, right behind what that stream holds: what other streams write later is not
-  // in the copy. Host memory is copied by finish(), when the stream is idle.
+  // Queues a copy of device memory on the pair's own stream, right after its work: later writes of other streams are not in the
+  // copy. finish() copies host memory, when the stream is idle.
   void queue();
   void finish();
-  // Only the first `count` elements count from here on.
+  // Limits the snapshot to its first `count` elements.
   void shorten(std::size_t count) { elements_.count = count; }
 
   Elements elements() const { return elements_; }
   const Buffer& buffer() const { return *buffer_; }
   void sort();
-  // Values of the given elements as float64.
+  // Returns the values of the given elements as float64.
   std::vector<double> values(const std::vector<std::size_t>& indices) const;
 
  private:

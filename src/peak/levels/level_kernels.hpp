@@ -25,7 +25,7 @@ void launch_chase(const void* first, std::size_t warm, std::size_t steps, bool t
 // Cycles of a load of each place, which points to itself, from L2.
 void launch_line_latencies(const void* base, const std::uint64_t* order, std::size_t count, float* cycles, cudaStream_t stream);
 
-// Of so many dependent operations each: a multiply-add in registers, then a load from shared memory.
+// Dependent operations of each chase: a multiply-add in registers, then a load from shared memory.
 inline constexpr int on_chip_steps = 1 << 16;
 void launch_on_chip_chase(ChaseTime* registers, ChaseTime* shared, std::uint32_t* sink, cudaStream_t stream);
 

@@ -65,7 +65,7 @@ std::vector<Row> level_rows(const Levels& levels, const LevelsFound& found) {
     const std::string name = last && i > 0 ? "beyond the TLBs" : fmt::format("TLB reach {}", i + 1);
     rows.push_back(row_of(found.translation[i], name, {}));
   }
-  // Of the host neither is measured.
+  // For the host neither is measured.
   for (std::ptrdiff_t column = 5; column > 3; --column) {
     const auto says = [&](const Row& row) { return row[static_cast<std::size_t>(column)] != "-"; };
     if (std::any_of(rows.begin() + 1, rows.end(), says)) continue;

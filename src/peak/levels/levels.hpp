@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `aisp peak --levels` finds out of one GPU or of the host: latency over the working set, and what follows from it.
+// The results of `aisp peak --levels` for one GPU or the host: latency over the working set, and levels derived from it.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -24,7 +24,7 @@ struct Levels {
   std::optional<TwoKinds> l2;  // cycles of a load from either half; absent where all lines are alike, and on the host
 };
 
-// What follows, with what the makers say beside it.
+// The levels derived from the lines, and the makers' figures.
 struct LevelsFound {
   std::vector<Level> memory;       // of the lines, named
   std::vector<Level> translation;  // of the pages: what they span is what the address caches reach

@@ -35,7 +35,7 @@ DeviceArea as_much_as_possible(std::size_t most) {
     }
 }
 
-// What the pages may span: as far as address caches are known to reach, and half of what is free.
+// Returns the most bytes that the pages may span: as far as address caches are known to reach, and half of the free memory.
 std::size_t span_bytes() {
   std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total));
@@ -112,7 +112,7 @@ class Staircase {
 
   ChasePoint chase(const std::vector<std::uint64_t>& order, bool through_l1) {
     put_order(order, Links::cycle);
-    // What a chase cannot warm up in time, all SMs do in its order.
+    // An order too long for a chase to warm up in time is warmed up by all SMs.
     const bool warms_up = order.size() <= 2 * longest_gpu_warm_up;
     const std::size_t wanted = std::clamp(order.size(), least_steps, 2 * longest_gpu_warm_up);
     const std::size_t steps = (wanted + chase_unroll - 1) / chase_unroll * chase_unroll;

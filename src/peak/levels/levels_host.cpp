@@ -52,7 +52,7 @@ char* follow(char* at, std::size_t count) {
   return at;
 }
 
-// Of this thread: what other processes take of the CPU meanwhile does not count.
+// Returns the CPU time of this thread: what other processes take of the CPU meanwhile does not count.
 double cpu_time_s() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -63,7 +63,7 @@ double cpu_time_s() {
 double chase_ns(char* base, const std::vector<std::uint64_t>& order) {
   link(base, order);
   double least_s = std::numeric_limits<double>::infinity();
-  // Where not all is warmed up, linking has left the places as a chase would: the end of the order was touched last.
+  // Without a full warm-up, linking has left the caches as a chase would: the end of the order was touched last.
   char* at = base + order.front();
   if (order.size() <= longest_host_warm_up) at = follow(at, order.size());
   for (int i = 0; i < host_repetitions; ++i) {

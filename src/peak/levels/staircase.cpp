@@ -23,7 +23,7 @@ struct Piece {
   std::size_t size() const { return last - first + 1; }
 };
 
-// Of those from `first` to `last`, both in it.
+// Returns the median of the values from `first` to `last`, inclusive.
 double median_over(const std::vector<double>& values, std::size_t first, std::size_t last) {
   return measure::median(std::span{values}.subspan(first, last - first + 1));
 }
@@ -92,7 +92,7 @@ Level level_of(const Piece& piece, const std::vector<ChasePoint>& points) {
   for (std::size_t i = piece.first; i <= piece.last; ++i) {
     ns.push_back(points[i].ns);
     if (points[i].cycles > 0) cycles.push_back(points[i].cycles);
-    // Of the smaller data the level before still serves a part.
+    // The level before still serves a part of smaller data.
     if (points[i].bytes_s > 0 && 2 * i >= piece.first + piece.last) rates.push_back(points[i].bytes_s);
   }
   level.ns = measure::median(ns);
@@ -162,7 +162,8 @@ std::optional<TwoKinds> two_kinds(std::vector<double> values, double least_ratio
   const double far_share = static_cast<double>(count - cut) / static_cast<double>(count);
   if (far_share < rare || far_share > 1 - rare) return std::nullopt;
   const TwoKinds kinds{median_over(values, 0, cut - 1), median_over(values, cut, count - 1), far_share};
-  // Of one kind, however wide, a cut leaves a third of the spread or so; of two, next to nothing.
+  // Cutting values of one kind, however widely spread, leaves about a third of the spread; cutting two kinds leaves next to
+  // nothing.
   const bool apart = spread(0, cut) + spread(cut, count) < 0.2 * spread(0, count);
   return apart && kinds.far >= kinds.near * least_ratio ? std::optional{kinds} : std::nullopt;
 }

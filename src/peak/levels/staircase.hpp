@@ -8,7 +8,7 @@
 
 namespace aisp::peak {
 
-// Of a chase through so many bytes: each load gives the address of the next.
+// The result of a chase through so many bytes: each load gives the address of the next.
 struct ChasePoint {
   double bytes = 0;
   double ns = 0;       // a load
@@ -30,7 +30,7 @@ struct Level {
 // two levels. Nothing for less than a handful of points.
 std::vector<Level> find_levels(const std::vector<ChasePoint>& points);
 
-// What a level should be called: of a size that somebody states.
+// A stated size that gives a level its name.
 struct Stated {
   std::string name;
   double bytes = 0;

@@ -66,7 +66,7 @@ constexpr std::size_t many_rows = 3;
 // A finding with its detail, and how many rows say so.
 using Said = std::map<std::pair<Finding, std::string>, std::size_t>;
 
-// What many rows say, as of a machine where nothing was recorded, stands once below the table.
+// Collects remarks that many rows share, such as a machine where nothing was recorded, to stand once below the table.
 Said said_by_many(const evidence::Analysis& analysis) {
   Said said;
   for (const AnalysisRow& row : analysis.rows)

@@ -70,7 +70,7 @@ void add_causes(const std::vector<evidence::Difference>& causes, std::string& te
   if (causes.size() > most_causes) text += fmt::format("  and {} more, see --json\n", causes.size() - most_causes);
 }
 
-// Of a folder its name: the rest is the same for all runs that anybody compares.
+// Returns a folder's name: the rest is the same for all runs that anybody compares.
 std::string short_name(const std::string& side) {
   const std::string name = std::filesystem::path{side}.filename().string();
   return name.empty() ? side : name;

@@ -12,9 +12,9 @@ namespace aisp::report {
 // Rows of a table with a header; only what changed unless `all`.
 std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison& comparison, bool all,
                                                       const base::Painter& paint);
-// What stands above it, of runs of two machines; ends with a newline unless empty.
+// Returns the text above the table about runs of two machines; ends with a newline unless empty.
 std::string comparison_heading(const evidence::Comparison& comparison);
-// What stands below the table: changed statuses, pairs of one side only, likely causes. Ends with a newline unless empty.
+// Returns the text below the table: changed statuses, pairs of one side only, likely causes. Ends with a newline unless empty.
 std::string comparison_notes(const evidence::Comparison& comparison);
 // "b compared with a", for one of several comparisons.
 std::string comparison_title(const evidence::Comparison& comparison);

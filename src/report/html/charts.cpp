@@ -33,7 +33,7 @@ struct Range {
   }
 };
 
-// What can be drawn of the samples, the stopwatch's own time taken out, with the round of each.
+// The samples to draw, the stopwatch's own time taken out, with the round of each.
 struct Samples {
   std::vector<double> times_ms;
   std::vector<int> rounds;

@@ -9,8 +9,8 @@
 namespace aisp::report {
 namespace {
 
-// Where a file declares its variants: `.name = "VARIANT"` with `call<&Class::method>` behind it, or "VARIANT" as an argument of a
-// function that returns such a declaration.
+// Finds where a file declares its variants: `.name = "VARIANT"` followed by `call<&Class::method>`, or "VARIANT" as an argument
+// of a function that returns such a declaration.
 class Declarations {
  public:
   explicit Declarations(const std::string& source) : source_{source}, code_{tokens_of(source)} {
@@ -72,7 +72,8 @@ class Declarations {
     return names;
   }
 
-  // Of `declare<arguments>("VARIANT", ...)`, whose text stands at `i`: what its arguments and its own body say.
+  // Returns the names in `declare<arguments>("VARIANT", ...)`, whose text stands at `i`: those in its arguments and in its own
+  // body.
   Names of_call(std::size_t i) const {
     std::size_t open = i;
     for (int depth = 1; depth > 0 && open > 0;) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a pair's files declare its variants. Private to report.
+// The places where a pair's files declare its variants. Private to report.
 #pragma once
 #include <functional>
 #include <set>

@@ -201,7 +201,7 @@ class Finder {
     found_.functions.push_back(std::move(function));
   }
 
-  // Of the statement between two places: the names before "=", "{", "," and its end.
+  // Adds the names of the statement between two places: those before "=", "{", "," and its end.
   void add_alias(std::size_t head, std::size_t end) {
     Alias alias;
     int depth = 0;
@@ -279,7 +279,7 @@ std::vector<CodePart> parts_of_variant(const std::vector<SourceText>& files, con
       if (taken[i] && all.functions[i].part.is_kernel) return true;
     return false;
   };
-  // Of an engine that is a member, or of a table of kernels, what it launches is enough.
+  // For an engine that is a member, or a table of kernels, the kernels it launches are enough.
   if (!wanted.empty() && !has_kernel()) {
     const std::vector<bool> behind_names = reached(all, wanted, true);
     for (std::size_t i = 0; i < taken.size(); ++i) taken[i] = named[i] || (behind_names[i] && all.functions[i].part.is_kernel);

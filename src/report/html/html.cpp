@@ -124,7 +124,7 @@ std::string skips_by_reason(const std::vector<const PairResult*>& pairs) {
   return blocks;
 }
 
-// What went wrong comes before warnings, and both before what was not run.
+// Lists problems before warnings, and both before what was not run.
 std::string problems_section(const HtmlReport& report) {
   std::string blocks;
   std::vector<const PairResult*> pairs = by_chapter(report);

@@ -19,7 +19,7 @@ struct SourceText {
   std::string text;
 };
 
-// What is known of a pair's code: its files, the pair's own first, or why they cannot be shown.
+// A pair's code: its files, the pair's own first, or why they cannot be shown.
 struct PairSource {
   std::vector<SourceText> files;
   std::string missing;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands on the first screen: the run in a few figures and two pictures.
+// The first screen: the run in a few figures and two pictures.
 #include <fmt/format.h>
 
 #include <algorithm>

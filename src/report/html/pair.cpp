@@ -30,7 +30,7 @@ std::string accuracy_text(const VariantResult& variant) {
   return text;
 }
 
-// Where a variant has no time, why not takes the place of its figures.
+// If a variant has no time, the reason takes the place of its figures.
 std::string variant_row(const PairResult& pair, const VariantResult& variant) {
   const auto unbroken = [](const std::string& content) { return tag("td", content, "class=\"number\""); };
   std::string name = tag("b", breakable(variant.name));
@@ -142,7 +142,7 @@ std::string lesson_place(const PairSource& source) {
   return tag("p", fmt::format("The lesson in full: <code>{}/README.md</code>", escaped(folder)), "class=\"note\"");
 }
 
-// What a reader looks at in a few of many pairs, and what is large.
+// Returns the parts that are large, and that readers open for a few of many pairs.
 std::string inside(const PairResult& pair, const HtmlReport& report) {
   std::string text = pair.variants.empty() ? "" : variants_table(pair);
   text += profile_sentence_part(pair) + how(pair) + ladder(pair) + sample_strips(pair) + gpu_states(pair, report);

@@ -22,11 +22,11 @@ std::string against_section(const HtmlReport& report);
 std::string history_section(const HtmlReport& report);
 std::string pairs_section(const HtmlReport& report);
 std::string manifest_section(const HtmlReport& report);
-// Of one pair: what makes up the baseline beside what makes up the best variant, then places for whole files.
+// Shows a pair's code: the parts of the baseline next to those of the best variant, then places for whole files.
 std::string source_part(const evidence::PairResult& pair, const PairSource& source);
 // The whole files, each once however many pairs show it.
 std::string source_files(const HtmlReport& report);
-// What --profile saw: in one sentence, and all of it; empty where nothing was profiled.
+// Return what --profile saw: in one sentence, and all of it; empty if nothing was profiled.
 std::string profile_sentence_part(const evidence::PairResult& pair);
 std::string profile_part(const evidence::PairResult& pair);
 

@@ -95,7 +95,7 @@ std::string opened(const PairResult& pair, std::string_view outcome, std::string
                      leads ? " data-leads=\"yes\"" : "", wrong ? " class=\"wrong\"" : "");
 }
 
-// Of a pair that did not pass, in place of its figures.
+// Returns the reason of a pair that did not pass, in place of its figures.
 std::string why(const PairResult& pair) { return tag("td", escaped(pair.reason), "class=\"reason\" colspan=\"3\""); }
 
 std::string row_of(const PairResult& pair, const VariantResult& variant, bool leads, const Scales& scales) {

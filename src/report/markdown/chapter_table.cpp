@@ -27,7 +27,7 @@ using evidence::Recorded;
 using evidence::RecordedMetrics;
 
 constexpr std::size_t most_metrics = 3;
-// Of a library beside the baseline: what reads as 1.00x.
+// A library's speedup over the baseline that reads as 1.00x.
 constexpr double no_slower = 0.9995;
 
 std::string speedup_of(const ExpectedVariant& variant) {
@@ -98,7 +98,7 @@ std::string library_shares_of(const KnownPair& known, const ExpectedPair& pair) 
   return with_best(lesson_share, best_share);
 }
 
-// What a metric became of the baseline's, as a logarithm; 0 where one of both has none, which says nothing of a difference.
+// Returns a metric's change from the baseline as a logarithm; 0 if one of both has none, which says nothing of a difference.
 double change_of(const RecordedMetrics& before, const RecordedMetrics& after, const std::string& name) {
   const auto from = before.find(name), to = after.find(name);
   if (from == before.end() || to == after.end()) return 0;
@@ -278,7 +278,7 @@ std::string when(const Recorded& recorded) {
   return fmt::format("{} at {}{}", recorded.date_utc.substr(0, 10), recorded.commit.substr(0, 9), changed ? " with changes" : "");
 }
 
-// What one kind of hardware was, and when its rows were recorded.
+// The machines of one kind of hardware, and when its rows were recorded.
 struct Recordings {
   std::vector<std::string> machines;
   std::map<std::string, std::vector<std::string>> pairs;  // by date and commit

@@ -12,7 +12,7 @@ namespace aisp::report {
 // A Markdown table; cells are text (quote.hpp), in which only emphasis means something.
 class MarkdownTable {
  public:
-  // Of the columns named in `right_aligned`, the cells end in one line.
+  // Aligns the cells of the columns named in `right_aligned` to the right.
   explicit MarkdownTable(std::vector<std::string> columns, const std::vector<std::string>& right_aligned = {});
   void add(std::vector<std::string> cells);
   bool empty() const { return rows_ == 0; }

@@ -26,7 +26,7 @@ std::size_t lines_of_comment(std::span<const std::string> lines) {
   return 0;
 }
 
-// What stands between its kind and its end.
+// Returns the words between a comment's kind and its end.
 std::vector<std::string> words_of_comment(std::span<const std::string> lines, std::size_t begin) {
   std::string text = base::join({lines.begin(), lines.end()}, " ").substr(begin);
   text.resize(text.size() - comment_end.size());

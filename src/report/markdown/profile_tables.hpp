@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --profile saw, as tables of text: the same rows in Markdown and HTML. Private to report.
+// Profiles by --profile as tables of text: the same rows in Markdown and HTML. Private to report.
 #pragma once
 #include <string>
 #include <vector>

@@ -42,7 +42,7 @@ std::optional<ExpectedVariant> variant_of(const ExpectedPair& pair, const std::s
   return found == pair.variants.end() ? std::nullopt : std::optional{found->second};
 }
 
-// What a page may quote by a word alone. Times and metrics say more: time/256, metric:bytes_moved.
+// Figures that a page may quote by a word alone. Times and metrics say more: time/256, metric:bytes_moved.
 enum class Quoted : std::uint8_t { speedup, floor, bandwidth };
 constexpr base::Words<3> words_of(Quoted) { return {{"speedup", "floor", "bandwidth"}}; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was measured of a pair at several points, by --sweep or several values of --size: point by variant.
+// Results of a pair at several points, by --sweep or several values of --size: point by variant.
 #pragma once
 #include <string>
 #include <vector>

@@ -96,7 +96,7 @@ class IntensityDrawing {
     return {true, low / 1.6, high * 1.6, left_px, width_px - right_px};
   }
 
-  // Of its own for each type of math that is seen.
+  // Returns the type of math's own class.
   std::string css_class(const std::string& math) const {
     const auto place = static_cast<std::size_t>(std::distance(maths_.begin(), maths_.find(math)));
     return fmt::format("s{}", place % 8);

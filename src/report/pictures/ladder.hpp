@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each step of a pair brings, as a picture. Private to report.
+// The gain of each step of a pair, as a picture. Private to report.
 #pragma once
 #include "evidence/result.hpp"
 #include "report/pictures/bar_picture.hpp"

@@ -58,7 +58,7 @@ class LineDrawing {
  private:
   std::string label_of(double tick) const { return fmt::format("{:.6g}{}", tick, chart_.y_unit); }
 
-  // Of its line and dots. A ceiling takes no colour from the others.
+  // Returns the class of a series's line and dots. A ceiling takes no colour from the others.
   std::string class_of(std::size_t series) const {
     if (chart_.series[series].is_ceiling) return "ceiling";
     const auto begin = chart_.series.begin();

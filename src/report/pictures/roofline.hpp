@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where pairs stand below what their machine gives: FLOPs a byte against FLOPs a second.
+// The places of pairs below their machine's limits: FLOPs a byte against FLOPs a second.
 #pragma once
 #include <string>
 #include <vector>

@@ -31,7 +31,7 @@ bool all_variants(const Sweep& sweep, bool (*holds)(const SweptVariant&)) {
   return any;
 }
 
-// What a chart shows of a variant that takes `ms`; 0 where it has none.
+// The quantity that a chart shows of a variant that takes `ms`; 0 where it has none.
 struct ChartedQuantity {
   std::string title, unit;
   double (*raw)(const SweptVariant& variant, double ms) = nullptr;
@@ -152,7 +152,7 @@ class Chart {
     return series;
   }
 
-  // Of the lesson's work, for other variants may do more.
+  // Returns the ceiling of the lesson's work, for other variants may do more.
   LineSeries ceiling() const {
     LineSeries series{.name = "what the machine allows", .points = {}, .is_ceiling = true, .is_joined = !curve_.size.empty()};
     for (std::size_t i = 0; i < curve_.points.size(); ++i) {

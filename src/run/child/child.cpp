@@ -31,10 +31,10 @@ int child_main(int result_fd) {
   const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
   Request request = nlohmann::json::parse(text).get<Request>();
   request.own_process = true;
-  // Processes whose parent ends become ours, so that what they do stays in our account.
+  // Orphaned descendants become our children, so that their CPU time stays in our account.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (!request.running_variant_page.empty()) pair::share_running_variant(request.running_variant_page);
-  // It fails where the parent is gone, who will be the one to say so.
+  // Writing fails if the parent is gone; nothing is left to report to.
   const Reporter reporter{[&](const std::string& line) { base::write_all(result_fd, line + "\n"); }};
   const evidence::PairResult result = run_pair(find_pair(request.target), request, reporter);
   reporter.send(evidence::json_text(nlohmann::json{{"result", result}}));

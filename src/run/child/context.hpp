@@ -12,7 +12,7 @@
 
 namespace aisp::run {
 
-// What is asked for and where: all stages read it, none changes it.
+// The request and the machine it runs on: all stages read it, none changes it.
 struct Context {
   const Pair& pair;
   const Request& request;
@@ -21,28 +21,28 @@ struct Context {
 
 // Independent random numbers from the run's seed: random_bits(seed, stream) is the seed of each.
 enum Stream : std::uint64_t {
-  stream_of_inputs = 0x1000,  // of the timed rounds
-  stream_of_order,            // of the variants in a round
-  stream_of_looks,            // which samples are looked at, and how
+  stream_of_inputs = 0x1000,  // inputs of the timed rounds
+  stream_of_order,            // order of the variants in a round
+  stream_of_looks,            // which samples are checked, and how
   stream_of_checks,           // which inputs are compared with the reference
   stream_of_executor,
   stream_of_second_inputs = 0x5EED,
   stream_of_edges = 0xED6E,
   stream_of_audit = 0xA0D17,
-  stream_of_timed_inputs,  // on which the audit looks once more
+  stream_of_timed_inputs,  // timed inputs on which the audit executes again
 };
 
-// What a pair holds of the machine from one stage to the next. It outlives the stages: when one of them throws, only who catches
-// that knows whether anything can still be freed.
+// A pair's resources from one stage to the next. They outlive the stages: when one throws, only its caller knows whether anything
+// can still be freed.
 struct Apparatus {
   std::unique_ptr<pair::Session> session;
-  std::unique_ptr<measure::Stopwatch> stopwatch;  // from the warm-up on; it uses the session
+  std::unique_ptr<measure::Stopwatch> stopwatch;  // exists from the warm-up on; it uses the session
 
   void free() {
     stopwatch.reset();
     session.reset();
   }
-  // The context may be poisoned: nothing on the GPU can be freed or trusted any more. It goes with the process.
+  // Gives the resources up after a CUDA error: nothing on the GPU can be freed or trusted any more; the process's end frees it.
   void abandon() {
     [[maybe_unused]] const auto* leaked_session = session.release();
     [[maybe_unused]] const auto* leaked_stopwatch = stopwatch.release();

@@ -39,7 +39,7 @@ void execute(const Pair& pair, const Request& request, const Variant& variant) {
                          .sizes = request.sizes,
                          .reproducible = request.reproducible,
                          .scratch_parent = request.scratch_parent}};
-  // Without a gate: Nsight Compute waits for each kernel that it replays.
+  // Uses no gate: Nsight Compute waits for each kernel that it replays.
   measure::Executor executor{session, {.start = Start::immediate}};
   measure::Capture capture{.digest = false};
   session.refill(request.seed);

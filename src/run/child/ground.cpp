@@ -22,10 +22,10 @@
 namespace aisp::run {
 namespace {
 
-// Above this share of its floor a variant is held back by what the floor is made of.
+// Above this share of its floor a variant is limited by the floor's own resource.
 constexpr double near_floor_percent = 80;
 
-// Ceilings are the best that was measured, not the best there is, and clocks differ: but not by so much.
+// Ceilings are the best measured rates, not the best possible ones, and clocks differ: but not by so much.
 constexpr double most_percent_of_a_ceiling = 150;
 constexpr double times_beyond_caches = 4;
 
@@ -74,10 +74,10 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
     machine_->ceilings.host_cache_bytes = machine::last_level_cache_bytes();
     return;
   }
-  // Before the first CUDA call of this process: the pair sees its own GPUs and no others.
+  // Set before the first CUDA call of this process, so that the pair sees its own GPUs and no others.
   setenv("CUDA_VISIBLE_DEVICES", base::join(uuids, ",").c_str(), 1);
   machine_->facts = machine::probe_here();
-  // Where CUDA was in use before, as inside of another program, it goes on to see them all.
+  // If CUDA was in use before, as inside another program, it still sees all GPUs.
   std::erase_if(machine_->facts.gpus, [&](const machine::Gpu& gpu) { return std::ranges::find(uuids, gpu.uuid) == uuids.end(); });
   for (const machine::Gpu& gpu : machine_->facts.gpus) ordinals_.push_back(gpu.ordinal);
   if (ordinals_.empty()) return;
@@ -150,7 +150,7 @@ std::optional<evidence::Floor> Ground::floor(const Cost& cost, double bytes_writ
                         .limiter = time.limiter,
                         .ceiling = time.ceiling,
                         .source = machine_->ceilings.source};
-  // The state in the middle of the run: the first rounds may still have had a cool chip.
+  // Takes the state in the middle of the run: in the first rounds the chip may still have been cool.
   name_limit(floor, states.empty() ? evidence::GpuState{} : states[states.size() / 2]);
   return floor;
 }
@@ -179,11 +179,11 @@ std::optional<std::string> Ground::above_ceiling(const Cost& cost, double bytes_
 }
 
 void demand_deterministic_libraries() {
-  // The two that cuBLAS documents as giving the same bits with several streams at work.
+  // cuBLAS documents these two settings as giving the same bits with several streams at work.
   const char* own = std::getenv("CUBLAS_WORKSPACE_CONFIG");
   const std::string_view workspace = own != nullptr ? own : "";
   if (workspace != ":4096:8" && workspace != ":16:8") setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 1);
-  // Replaces the math that a variant asks for by another one behind its back.
+  // This variable silently replaces the math that a variant asks for.
   unsetenv("NVIDIA_TF32_OVERRIDE");
   unsetenv("CUBLAS_EMULATE_SINGLE_PRECISION");
 }

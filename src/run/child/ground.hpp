@@ -19,23 +19,23 @@ class Ground {
   ~Ground();
 
   const std::vector<int>& gpus() const { return ordinals_; }                  // CUDA ordinals
-  std::optional<std::string> unmet(const Needs& needs, Device device) const;  // the reason to skip, nothing when all is met
-  double memory_scale() const;                     // of the workload's sizes, by the smallest of the GPUs
-  evidence::GpuState sample() const;               // of the first GPU, now
-  std::optional<std::uint64_t> energy_mj() const;  // of all GPUs since the driver was loaded; nothing without a counter
-  // That this process holds on the first GPU; nothing where it is not told.
+  std::optional<std::string> unmet(const Needs& needs, Device device) const;  // the reason to skip; nothing if all needs are met
+  double memory_scale() const;                     // the scale of the workload's sizes, by the smallest of the GPUs
+  evidence::GpuState sample() const;               // the first GPU's present state
+  std::optional<std::uint64_t> energy_mj() const;  // sum over all GPUs since the driver was loaded; nothing without a counter
+  // Returns the memory that this process holds on the first GPU; nothing if unknown.
   std::optional<std::uint64_t> own_device_bytes() const;
-  // Those that the variants' costs name; nothing where none of them is known.
+  // Returns the ceilings that the variants' costs name; nothing if none of them is known.
   std::optional<evidence::Ceilings> ceilings(const std::vector<evidence::VariantResult>& variants) const;
-  // Nothing where no ceiling is known for what the cost names.
+  // Returns the lower bound; nothing if no ceiling is known for what the cost names.
   std::optional<evidence::Floor> floor(const Cost& cost, double bytes_written, double median_ms,
                                        const std::vector<evidence::GpuState>& states) const;
-  // A time that the chip cannot reach, with the arithmetic.
+  // Returns the arithmetic if the chip cannot reach this time.
   std::optional<std::string> impossible(const Cost& cost, double median_ms, Cache cache) const;
-  // A time so far below what the cost takes at the ceilings that the cost is too high: "1694 % of host memory (10.6 GB/s,
-  // SOURCE)". What caches may hold does not count.
+  // Describes a time so far below the lower bound that the declared cost must be too high: "1694 % of host memory (10.6 GB/s,
+  // SOURCE)". Data that caches may hold does not count.
   std::optional<std::string> above_ceiling(const Cost& cost, double bytes_written, double median_ms) const;
-  const std::vector<evidence::Lost>& lost() const { return lost_; }  // what this environment does not give
+  const std::vector<evidence::Lost>& lost() const { return lost_; }  // measurements that this environment cannot give
 
  private:
   struct Machine;
@@ -44,8 +44,8 @@ class Ground {
   std::vector<evidence::Lost> lost_;
 };
 
-// Before the first use of a library: those that choose between algorithms keep to the ones that give the same bits every time.
-// A deterministic setting that the user has made stays.
+// Makes libraries choose only algorithms that give the same bits every time. Call it before their first use. A deterministic
+// setting of the user's stays.
 void demand_deterministic_libraries();
 
 }  // namespace aisp::run

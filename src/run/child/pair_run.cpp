@@ -30,7 +30,7 @@ void run_stages(const Pair& pair, const Request& request, Stages& stages, Record
   stages.begin(evidence::Stage::setup, limits.setup);
   if (request.reproducible) demand_deterministic_libraries();
   const Ground ground{record.result().gpus};
-  // From here on, so that its presence tells nothing of the stage.
+  // Loads CUPTI now, so that its presence does not reveal the stage.
   if (pair.device == Device::gpu) profile::ActivityRecorder::unavailable();
   for (const evidence::Lost& each : ground.lost()) record.lose(each.kind, each.text);
   const Context context{pair, request, ground};
@@ -69,7 +69,7 @@ void run_stages(const Pair& pair, const Request& request, Stages& stages, Record
 evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, const Reporter& reporter) {
   Stages stages{reporter};
   Record record{entry, request, stages, reporter};
-  // What the stages have not freed goes behind the result, when no stage and its limit run any more.
+  // Frees what the stages have not, after the result is sent and when no stage and its limit run any more.
   Apparatus apparatus;
   const profile::Scope range{record.result().target};
   try {

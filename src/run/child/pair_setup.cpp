@@ -14,7 +14,7 @@
 namespace aisp::run {
 namespace {
 
-// Where the baseline cannot run, or none of the optimized variants, neither can the pair.
+// If the baseline cannot run, or none of the optimized variants, neither can the pair.
 bool skip_unmet(const Context& context, Record& record) {
   if (auto reason = context.ground.unmet(context.pair.needs, context.pair.device)) {
     record.skip(std::move(*reason));
@@ -53,7 +53,7 @@ void check_costs(const Context& context, Record& record, pair::Session& session)
       record.problem(std::string{variant->name}, "declared_cost", std::move(*fault), "correct the workload's cost()");
 }
 
-// Code loading, allocation and library set-up included: what the first call in a new process costs.
+// Times the first call in a new process, with code loading, allocation and library set-up.
 void time_first_run(const Variant& variant, pair::Session& session, evidence::VariantResult& result) {
   result.prepare_ms = session.prepare(variant);
   session.reset(variant);

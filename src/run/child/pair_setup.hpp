@@ -9,12 +9,12 @@
 
 namespace aisp::run {
 
-// Of a session at the timed shape.
+// Returns the options of a session at the timed shape.
 pair::SessionOptions session_options(const Context& context);
 
-// Checks what the pair needs, opens its session, which belongs to `apparatus` whatever is thrown here, and asks the workload for
-// its costs. Returns the bytes of device memory that were free before (0 for a host pair), or nothing when the pair ends here:
-// skipped, or failed.
+// Checks the pair's needs, opens its session, which `apparatus` owns even if this throws, and asks the workload for its costs.
+// Returns the bytes of device memory that were free before (0 for a host pair), or nothing if the pair ends here: skipped, or
+// failed.
 std::optional<std::uint64_t> set_up(const Context& context, Record& record, Apparatus& apparatus);
 
 }  // namespace aisp::run

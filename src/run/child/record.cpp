@@ -92,7 +92,7 @@ void Record::absorb_failures(const verify::Outcome& outcome) {
   }
 }
 
-// It costs the pair nothing.
+// Leaves the library's variant out without failing the pair.
 void Record::leave_out(evidence::VariantResult& library, const std::string& why) {
   clear_claims(library);
   for (evidence::VariantResult& variant : result_.variants)

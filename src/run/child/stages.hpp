@@ -10,7 +10,7 @@
 
 namespace aisp::run {
 
-// Receives what the child says; the real one writes JSON lines to the parent's pipe.
+// Receives the child's messages; the real one writes JSON lines to the parent's pipe.
 struct Reporter {
   std::function<void(const std::string& line)> send;
 };

@@ -41,7 +41,7 @@ std::string see_log(const Ending& ending) {
                                  : fmt::format("see {}, or rerun with --in-process under a debugger", ending.log_name);
 }
 
-// Identity and bookkeeping are the parent's: a confused child must not be able to pass for another pair.
+// Takes the child's result but the parent's identity and bookkeeping: a faulty child must not be able to pass for another pair.
 PairResult adopt_report(const Ending& ending) {
   if (!ending.report) return ending.result;
   PairResult result = ending.report->result;
@@ -73,10 +73,10 @@ std::string with_variant(Stage stage, const Ending& ending) {
   return std::string{to_string(stage)} + (ending.variant.empty() ? "" : fmt::format(", in '{}'", ending.variant));
 }
 
-// For --timeout-multiplier: whole from 1 on.
+// Rounds a value of --timeout-multiplier up: to whole numbers from 1 on.
 double rounded_up(double multiplier) { return multiplier > 1 ? std::ceil(multiplier) : std::ceil(multiplier * 100) / 100; }
 
-// Which --timeout-multiplier would have been enough, where that is known.
+// Returns the --timeout-multiplier that would have been enough, if known.
 std::string what_would_do(const Ending& ending) {
   const double now = ending.timeout_multiplier;
   if (ending.late_stage == Stage::warmup || ending.late_stage == Stage::measurement) {
@@ -115,10 +115,10 @@ void describe_timeout(const Ending& ending, PairResult& result) {
               fmt::format("{}; {}", what_would_do(ending), see_log(ending)), ending.variant);
 }
 
-// The kernel kills without another word what has used up its CPU time.
+// Whether the kernel killed the child for using up its CPU time, which it does without a message.
 bool used_up_cpu_time(const base::ExitState& exit) {
   rlimit limit{};
-  constexpr double accounting_s = 0.1;  // what the kernel's two accounts may differ by
+  constexpr double accounting_s = 0.1;  // largest difference between the kernel's two accounts
   return ::getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_max != RLIM_INFINITY &&
          exit.user_s + exit.system_s >= static_cast<double>(limit.rlim_max) - accounting_s;
 }
@@ -180,7 +180,7 @@ void describe_interrupt(const Ending& ending, PairResult& result) {
   result.reason = fmt::format("interrupted in {}", to_string(ending.late_stage));
 }
 
-// What went wrong beside a result that stands.
+// Describes what went wrong although the result stands.
 void describe_exit(const Ending& ending, PairResult& result) {
   if (ending.killed_for != KilledFor::nothing)
     add_problem(result, Stage::exit, "exit_limit",
@@ -192,7 +192,7 @@ void describe_exit(const Ending& ending, PairResult& result) {
                 fmt::format("its process crashed after its result ({})", signal_words(ending.exit.code)), see_log(ending));
 }
 
-// What was measured and verified before does not depend on how looking inside the variants ended.
+// Measurements and verification made before do not depend on how profiling of the variants ended.
 bool died_looking_inside(const Ending& ending) {
   return ending.report && !ending.report->is_final && ending.report->result.status == Status::passed &&
          (last_stage(ending) == Stage::profiling || last_stage(ending) == Stage::counters) &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a child ended, and what its result says about it.
+// The ways in which a child ends, and their description in the result.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -27,25 +27,25 @@ struct Ending {
   std::optional<Report> report;  // the last one that arrived
   std::vector<evidence::StageRecord> stages;
   base::ExitState exit;
-  bool stuck = false;              // killed, yet still there
-  bool killed_for_memory = false;  // the kernel killed a process of this machine for want of memory meanwhile
+  bool stuck = false;              // killed, but has not exited
+  bool killed_for_memory = false;  // the kernel killed a process of this machine for lack of memory meanwhile
   KilledFor killed_for = KilledFor::nothing;
   evidence::Stage late_stage = evidence::Stage::none;
-  std::string variant;  // that it was running when it ended; empty: none
+  std::string variant;  // the variant that was running when the child ended; empty: none
   struct Rounds {
     int count = 0;
     double took_s = 0;
   };
   std::map<evidence::Stage, Rounds> rounds;
-  double timeout_multiplier = 1;  // that was in the limits
+  double timeout_multiplier = 1;  // included in the limits
   double limit_s = 0;
-  double grace_s = 0;  // it had beyond the limit
+  double grace_s = 0;  // extra time beyond the limit
   double elapsed_s = 0;
   bool pipe_closed = false;
   std::vector<base::Leftover> left_behind;
   std::size_t unreadable_lines = 0;
   std::string first_unreadable;
-  std::vector<std::string> crash_places;  // that the child noted when it crashed
+  std::vector<std::string> crash_places;  // noted by the child when it crashed
   std::string log_tail;
   std::string log_name;
   std::string log_trouble;

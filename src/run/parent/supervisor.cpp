@@ -31,8 +31,8 @@ constexpr double tick_s = 0.05;  // how late a death, a deadline or an interrupt
 constexpr double near_end_tick_s = 0.002;
 constexpr double unkillable_after_s = 10;  // a killed process that stays this long is stuck in a driver
 
-// Threads of OpenMP (GNU's, Intel's, LLVM's) and of OpenBLAS spin between calls for milliseconds, which nobody can tell from work
-// that should not be there. What the user set stays.
+// Variables that make threads sleep between calls: those of OpenMP (GNU's, Intel's, LLVM's) and of OpenBLAS spin for
+// milliseconds, which looks like unwanted work. The user's settings stay.
 std::vector<std::pair<std::string, std::string>> for_threads_that_sleep() {
   std::vector<std::pair<std::string, std::string>> settings;
   const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
@@ -72,7 +72,7 @@ class Supervisor {
     }
     drain_all();
     ending_.left_behind = child_->kill_leftovers();
-    // Whoever was killed with the child may still be on its way out.
+    // Processes killed with the child may still be on their way out.
     if (ending_.killed_for != KilledFor::nothing)
       std::erase_if(ending_.left_behind, [](const base::Leftover& process) { return process.in_group; });
     if (!reaped_) child_->abandon();
@@ -93,14 +93,14 @@ class Supervisor {
 
   void wait_for_news() {
     std::array<pollfd, 2> watched{pollfd{child_->output_fd(), POLLIN, 0}, pollfd{child_->result_fd(), POLLIN, 0}};
-    const bool silent = child_->output_fd() < 0 && child_->result_fd() < 0;  // its end is near, and no pipe will tell
+    const bool silent = child_->output_fd() < 0 && child_->result_fd() < 0;  // its end is near, and no pipe will show it
     ::poll(watched.data(), watched.size(), static_cast<int>((silent ? near_end_tick_s : tick_s) * 1000));
     if (watched[0].revents != 0) drain_output();
     if (watched[1].revents != 0) drain_results();
   }
 
-  // Reads what is there, at most a few buffers at a time so that a child that floods one pipe cannot starve the deadline checks.
-  // False: the pipe is at its end.
+  // Reads available output, at most a few buffers at a time so that a child that floods one pipe cannot starve the deadline
+  // checks. Returns false at the end of the pipe.
   template <class Take>
   static bool drain(int pipe, Take&& take) {
     static thread_local std::array<char, 64 * 1024> buffer;
@@ -125,7 +125,7 @@ class Supervisor {
     if (phase_ != Phase::after_result) pipe_closed();
   }
 
-  // After the child's end: whatever is still in the pipes. Bounded, because what it left behind may still be writing.
+  // Reads the rest of the pipes after the child's end. Bounded, because processes it left behind may still be writing.
   void drain_all() {
     for (int i = 0; i < 64 && child_->result_fd() >= 0; ++i) drain_results();
     drain_output();
@@ -174,11 +174,11 @@ class Supervisor {
     if (supervision_.on_progress) supervision_.on_progress(progress);
   }
 
-  // Zero: the child did not say how long it took.
+  // Ends a stage. Zero: the child did not report how long it took.
   void finish_stage(double elapsed_s) {
     if (ending_.stages.empty() || ending_.stages.back().finished) return;
     evidence::StageRecord& last = ending_.stages.back();
-    // The child's word of a stage's begin may come late: what it says of its length must not reach into the next stage.
+    // The message of a stage's begin may be late: the reported length must not reach into the next stage.
     const double since_begin_s = now_s() - last.started_s;
     last.elapsed_s = elapsed_s > 0 ? std::min(elapsed_s, since_begin_s) : since_begin_s;
     last.finished = elapsed_s > 0 || (ending_.report && ending_.report->is_final);
@@ -239,7 +239,7 @@ class Supervisor {
     return {describe(std::move(ending_)), interrupted};
   }
 
-  // The page is the child's to write, so only what it may hold counts.
+  // The child can write anything to the page, so only known variants count.
   std::string variant_at_work() const {
     const std::string name = running_.name();
     const auto named = [&](const Variant* variant) { return variant->name == name; };

@@ -20,25 +20,25 @@ struct Progress {
 
 struct Supervision {
   std::filesystem::path log;  // the child's stdout and stderr; no file when empty
-  std::string log_name;       // what the result calls it: relative to the run folder
+  std::string log_name;       // its name in the result: relative to the run folder
   std::size_t log_limit_bytes = std::size_t{16} << 20;
-  double grace_s = 2;           // beyond each limit below and each stage's, for a message that is late on a busy machine
+  double grace_s = 2;           // added to each limit below and each stage's, for a message that is late on a busy machine
   double startup_limit_s = 30;  // until the first stage begins, and between stages
   double exit_limit_s = 5;      // from the result, or the closed pipe, to the end of the process
   std::string executable = "/proc/self/exe";
-  std::optional<std::chrono::steady_clock::time_point> deadline;  // of the whole suite
-  double suite_limit_s = 0;                                       // how long it may take, for who reads of the deadline
+  std::optional<std::chrono::steady_clock::time_point> deadline;  // deadline of the whole suite
+  double suite_limit_s = 0;                                       // the suite's limit, for messages about the deadline
   std::function<bool()> interrupted;
   std::function<void(const Progress&)> on_progress;
 };
 
 struct Outcome {
   evidence::PairResult result;
-  bool interrupted = false;  // the result is what there was when the user stopped it
+  bool interrupted = false;  // the result is partial: the user stopped it
 };
 
-// Runs one pair in a child process of its own process group, enforces every stage's limit and says truthfully how it ended.
-// Leaves no process behind. Safe to call from several threads at once; never throws for what a child does.
+// Runs one pair in a child process with a process group of its own, enforces every stage's limit and reports how it ended. Leaves
+// no process behind. Thread-safe; a child's faults never throw.
 Outcome supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision);
 
 }  // namespace aisp::run

@@ -22,8 +22,8 @@ class ToolProfiles {
       : result_{result}, request_{request}, settings_{settings} {}
 
   void run() {
-    // Where CUPTI reads counters, a variant without them cannot be counted: ncu would hold its kernels back just as well. What
-    // the driver refuses to one it refuses to the other, and has been said.
+    // If CUPTI reads counters, a variant without them cannot be counted: ncu would hold its kernels back just as well. A refusal
+    // by the driver holds for both and was reported.
     if (std::ranges::none_of(result_.variants, has_counters) && std::ranges::none_of(result_.lost, is_refusal))
       each("ncu", [&](VariantResult& variant) { return ncu(variant); });
     if (request_.counters == CounterLevel::full) each("nsys", [&](VariantResult& variant) { return nsys(variant); });
@@ -34,7 +34,8 @@ class ToolProfiles {
 
   static bool is_refusal(const evidence::Lost& lost) { return lost.kind == evidence::LostKind::counters_refused; }
 
-  // One line for all variants where the same is wrong with all of them, and no minutes for each of them.
+  // Runs a tool on each variant; if the first fails for a reason that all share, it reports one line and does not spend minutes
+  // on each.
   template <class Body>
   void each(const char* tool, const Body& body) {
     std::string said;

@@ -10,7 +10,7 @@
 namespace aisp::run {
 
 struct ToolSettings {
-  std::filesystem::path folder;  // of the run
+  std::filesystem::path folder;  // folder of the run
   std::string pair_folder;       // below it: "ch07_transpose"
   std::string executable;        // aisp itself
   double ncu_limit_s = 180;
@@ -18,8 +18,8 @@ struct ToolSettings {
   std::function<bool()> interrupted;
 };
 
-// Nsight around each variant of a pair that passed, after its child has ended: ncu where counters were asked for and CUPTI gave
-// none, nsys at the level `full`. Reports go to <folder>/<pair_folder>/profiles/. What is missing is said in result.lost.
+// Runs Nsight on each variant of a pair that passed, after its child has ended: ncu if counters were requested and CUPTI gave
+// none, nsys at the level `full`. Reports go to <folder>/<pair_folder>/profiles/; result.lost says what is missing.
 void add_tool_profiles(evidence::PairResult& result, const Request& request, const ToolSettings& settings);
 
 }  // namespace aisp::run

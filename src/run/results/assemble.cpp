@@ -22,7 +22,7 @@ evidence::Direction direction(Metrics::Better better) {
 
 double value_of(const measure::MetricValue& value, const measure::Sample& sample, double offset_ms) {
   if (!value.is_rate) return value.value;
-  // Where the offset is all that the stopwatch has read, there is nothing else to divide by.
+  // If the stopwatch has read its offset alone, there is nothing else to divide by.
   return value.value * 1e3 / (sample.raw_ms > offset_ms ? sample.raw_ms - offset_ms : sample.raw_ms);
 }
 

@@ -11,7 +11,7 @@
 namespace aisp::run {
 namespace {
 
-constexpr double most_times_the_error = 1000;  // of a limit
+constexpr double most_times_the_error = 1000;  // largest ratio of a limit to the error
 
 struct Amount {
   std::string_view name;
@@ -57,7 +57,7 @@ std::optional<std::string> impossible_cost(const Cost& cost, Device device) {
 std::optional<std::string> loose_limit(const evidence::VariantResult& variant, const Tolerances& tolerances) {
   if (!variant.accuracy || variant.accuracy->samples == 0) return std::nullopt;
   const evidence::Accuracy& found = *variant.accuracy;
-  // The accuracy is of the output that came nearest to its limit.
+  // The accuracy reported is that of the output nearest to its limit.
   const auto chosen = [&](const Tolerance& tolerance) {
     return tolerance.kind == Tolerance::Kind::limits && tolerance.relative_l2 == found.limit_relative_l2;
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pair declared that cannot be, or means nothing.
+// Checks for declarations of a pair that are impossible or meaningless.
 #pragma once
 #include <aisp/pair.hpp>
 #include <aisp/tolerance.hpp>
@@ -11,11 +11,12 @@
 
 namespace aisp::run {
 
-// What no workload of this device costs: a negative amount or none that is a number, nothing at all, device memory on the host.
+// Describes a cost that no workload of this device has: a negative amount or none that is a number, nothing at all, device memory
+// on the host.
 std::optional<std::string> impossible_cost(const Cost& cost, Device device);
 
-// A warning where a limit that the pair chose itself is more than a thousand times the error that was found: what it is meant to
-// catch would pass. Limits that come from the number types are not anybody's choice.
+// Returns a warning if a limit that the pair chose itself is more than a thousand times the measured error: errors it is meant to
+// catch would pass. Automatic limits, which follow from number types, are exempt.
 std::optional<std::string> loose_limit(const evidence::VariantResult& variant, const Tolerances& tolerances);
 
 }  // namespace aisp::run

@@ -44,7 +44,7 @@ void tell_share(const std::vector<Timed>& all, const Timed& timed, const Judge& 
   const Timed* fastest = nullptr;
   for (const Timed& other : all) {
     if (other.result->role != evidence::VariantRole::library || !other.result->speedup) continue;
-    // One that rounds more is another result.
+    // A variant that rounds more computes a different result.
     if (other.result->changes_precision && !own.changes_precision) continue;
     if (fastest == nullptr || other.result->speedup->value > fastest->result->speedup->value) fastest = &other;
   }
@@ -53,7 +53,7 @@ void tell_share(const std::vector<Timed>& all, const Timed& timed, const Judge& 
   timed.result->library_share = {fastest->result->name, 100 * share.value, 100 * share.low, 100 * share.high};
 }
 
-// After how many calls a variant whose kernels are compiled at run time has gained that time back.
+// Reports after how many calls a variant has gained back the run-time compilation of its kernels.
 void tell_compile_time(const std::vector<Timed>& all, const Timed& timed) {
   std::vector<evidence::Metric>& metrics = timed.result->metrics;
   const auto compile = std::ranges::find(metrics, std::string{compile_time}, &evidence::Metric::name);
@@ -85,7 +85,7 @@ Claims claim_speedups(const std::vector<Timed>& timed, const Judge& judge, const
     if (!interval.measurable) claims.warnings.push_back(too_short_text(timed.front().result, variant, correction));
     if (variant.role != evidence::VariantRole::optimized) continue;
     ++claimants;
-    // What is too short to be measured is not the best, however large its ratio looks.
+    // A variant too short to be measured is not the best, however large its ratio looks.
     const auto rank = [](const measure::Interval& of) { return std::pair{of.measurable, of.value}; };
     if (best != nullptr && rank(interval) <= rank(best_interval)) continue;
     best = &each;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What samples say of the variants of a pair against each other.
+// Compares the variants of a pair by their samples.
 #pragma once
 #include <aisp/pair.hpp>
 
@@ -13,7 +13,7 @@
 
 namespace aisp::run {
 
-struct Timed {  // a variant that takes part in the rounds; the baseline is the first of them
+struct Timed {  // a variant in the rounds; the baseline is the first
   const Variant* variant = nullptr;
   evidence::VariantResult* result = nullptr;
   std::vector<measure::Sample> samples{};
@@ -24,8 +24,8 @@ struct Claims {
   std::vector<std::string> warnings;
 };
 
-// Gives each variant its speedup over the baseline, what it brings over the step before it, its share of a library's speed, and
-// after how many calls it has gained back what compiling it took.
+// Sets each variant's speedup over the baseline, its gain over the step before it, its share of a library's speed, and the number
+// of calls that repay its compile time.
 Claims claim_speedups(const std::vector<Timed>& timed, const Judge& judge, const measure::Correction& correction,
                       std::string_view lesson);
 

@@ -41,7 +41,7 @@ evidence::PairResult blank_result(const pair::Entry& entry, const Request& reque
   result.host_dependent = pair::host_dependent(*entry.pair) || request.mode == TimingMode::timer;
   const bool host = entry.pair->device == Device::host;
   if (!host) result.gpus = request.gpus;
-  // What a stream and an L2 are asked for; the host has neither.
+  // The host has neither a stream nor an L2 to prepare.
   result.start = host ? evidence::Start::none : recorded(entry.pair->start);
   result.cache = host ? evidence::Cache::none : recorded(entry.pair->cache);
   result.timing_mode = request.mode;

@@ -8,16 +8,16 @@
 
 namespace aisp::run {
 
-// What a pair declares, as results name it.
+// Convert a pair's declarations into the words of results.
 evidence::Device recorded(Device device);
 evidence::Bound recorded(Bound bound);
 evidence::Start recorded(Start start);
 evidence::Cache recorded(Cache cache);
 
-// A result with the entry's identity and nothing measured; `started_utc` is now.
+// Returns a result with the entry's identity and nothing measured; `started_utc` is now.
 evidence::PairResult blank_result(const pair::Entry& entry, const Request& request);
 
-// The same, skipped: `reason` is one plain clause, `advice` the way round it.
+// The same with status skipped: `reason` is one plain clause, `advice` the way round it.
 evidence::PairResult skipped_result(const pair::Entry& entry, const Request& request, std::string reason,
                                     std::string advice = {});
 

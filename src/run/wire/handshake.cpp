@@ -20,7 +20,7 @@ namespace aisp::run {
 namespace {
 
 constexpr double limit_s = 30, look_s = 0.1;
-constexpr std::uint64_t longest_answer_bytes = std::uint64_t{1} << 20;  // that of an aisp has some ten thousand
+constexpr std::uint64_t longest_answer_bytes = std::uint64_t{1} << 20;  // a real answer has some ten thousand
 constexpr int standard_output = 1;
 
 [[noreturn]] void refuse(const std::filesystem::path& executable, const std::string& why) {
@@ -29,8 +29,8 @@ constexpr int standard_output = 1;
                                 executable.string(), base::one_line(why))};
 }
 
-// Returns nothing after the limit. Throws base::Error where the user does not want to wait any longer; the child goes with its
-// owner.
+// Waits for the child's end; returns nothing after the limit. Throws base::Error if the user interrupts; its owner ends the
+// child.
 std::optional<base::ExitState> end_of(base::Child& child) {
   const double deadline_s = base::monotonic_s() + limit_s;
   while (base::monotonic_s() < deadline_s) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one aisp must know of another before both measure pairs side by side: `run --against` starts children of the other.
+// The handshake between two builds of aisp before both measure pairs side by side: `run --against` starts children of the other.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace aisp::run {
 
-// Of requests, of what children answer and of what the times in it mean. Raised with every change after which an executable of
-// before it would measure something else than it is asked for, or be misunderstood.
+// The version of requests, of children's answers and of what the times in them mean. Raised with every change after which an
+// older executable would measure something else than it is asked for, or be misunderstood.
 inline constexpr int protocol_version = 1;
 
 // Another build of aisp.
@@ -19,12 +19,12 @@ struct Counterpart {
   std::vector<std::string> targets;  // its registry
 };
 
-// Throws base::Error (usage), in one line, for what is no aisp and for an aisp of another protocol.
+// Throws base::Error (usage), in one line, if the executable is no aisp or speaks another protocol.
 Counterpart shake_hands(const std::filesystem::path& executable);
-// `text` is what `executable` answered.
+// Parses `executable`'s answer `text`.
 Counterpart parse_handshake(std::string_view text, const std::filesystem::path& executable);
 
-// Entry of the hidden command `aisp __handshake FD`: answers with this executable's own.
+// Runs the hidden command `aisp __handshake FD`: answers with this executable's own description.
 int handshake_main(int descriptor);
 
 }  // namespace aisp::run

@@ -48,7 +48,7 @@ std::optional<Message> parse_message(std::string_view line) {
     const nlohmann::json json = evidence::parse_json(line, "the result pipe");
     if (json.is_object()) return parse_object(json);
   } catch (const std::exception&) {
-    // Reported as unreadable below: the pair may have scribbled on the pipe, which costs the pair nothing but a warning.
+    // Reported as unreadable below: the pair may have written to the pipe, which only causes a warning.
   }
   return Unreadable{printable_excerpt(line)};
 }

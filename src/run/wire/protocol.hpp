@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parent's end of the result pipe: bytes to lines, lines to messages. Nothing a child writes is fatal here.
+// The parent's end of the result pipe: bytes to lines, lines to messages. Malformed output of a child is never fatal here.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -24,15 +24,15 @@ struct StageDone {
 struct RoundProgress {
   int round = 0;
   int of = 0;
-  double interval_percent = 0;  // width of the widest interval that was looked at last; 0: none was yet
-  double wanted_percent = 0;    // sampling ends when every interval is as narrow; 0: it does not depend on them
+  double interval_percent = 0;  // width of the widest interval at the last inspection; 0: none yet
+  double wanted_percent = 0;    // sampling ends when every interval is this narrow; 0: it does not depend on them
   double spent_s = 0, budget_s = 0;
 };
 struct Report {  // "result" and "partial"
   evidence::PairResult result;
   bool is_final = false;
 };
-struct Crash {                      // the last words of a process that dies
+struct Crash {                      // the last message of a process that dies
   std::vector<std::string> places;  // base::frame_text reads them; innermost first
 };
 struct Unreadable {
@@ -41,10 +41,10 @@ struct Unreadable {
 
 using Message = std::variant<StageBegun, StageDone, RoundProgress, Report, Crash, Unreadable>;
 
-// Never throws for what the line holds; empty lines give nothing.
+// Parses a line without ever throwing; empty lines give nothing.
 std::optional<Message> parse_message(std::string_view line);
 
-// `text` with everything unprintable shown as '?', at most `limit` characters.
+// Returns `text` with everything unprintable shown as '?', at most `limit` characters.
 std::string printable_excerpt(std::string_view text, std::size_t limit = 80);
 
 // Cuts a byte stream into lines. A line longer than the cap is dropped to its end and counted, so that a runaway child cannot

@@ -21,7 +21,7 @@ static void describe(StageLimits& limits, Visitor& visit) {
   visit("teardown", limits.teardown);
 }
 
-// A key that is missing keeps its default, so that a newer parent and an older request still understand each other.
+// A missing key keeps its default, so that a newer parent and an older request still understand each other.
 template <class Visitor>
 static void describe(Request& request, Visitor& visit) {
   visit("target", request.target);

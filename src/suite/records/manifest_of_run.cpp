@@ -67,7 +67,7 @@ void add_machine(evidence::Manifest& manifest, const machine::Machine& machine, 
   manifest.memory_bytes = host.memory_bytes;
 }
 
-// Every library that a pair can ask for, where it is here.
+// Returns every library that a pair can need and that is installed.
 std::map<std::string, std::string> libraries() {
   std::map<std::string, std::string> found;
   for (int number = 1; number <= static_cast<int>(last_library); ++number) {
@@ -83,7 +83,7 @@ std::map<std::string, std::string> versions_of(const std::map<std::string, std::
     if (std::string version = machine::library_version(file); !version.empty()) versions.emplace(name, std::move(version));
   try {
     versions.emplace(name_of(Library::cutlass), cutlass_version());
-  } catch (const Unsupported&) {  // absent, or refused with a reason by what needs it
+  } catch (const Unsupported&) {  // absent, or reported with a reason by the variant that needs it
   }
   return versions;
 }

@@ -7,7 +7,7 @@
 
 namespace aisp::suite {
 
-// All but the run's name and start. `gpus`: ordinals of those the run may use.
+// Returns a manifest without the run's name and start. `gpus`: ordinals of those the run may use.
 evidence::Manifest make_manifest(const Task& task, const std::vector<int>& gpus);
 
 }  // namespace aisp::suite

@@ -48,7 +48,7 @@ ReadShard read_shard(const fs::path& folder) {
   return shard;
 }
 
-// Settings that say where and how a shard runs, and the seed that each draws.
+// Whether shards may differ in a setting: where and how a shard runs, and the random seed of each.
 bool may_differ(const std::string& setting) {
   constexpr auto own =
       std::to_array<std::string_view>({"artifacts-dir", "gpus", "jobs", "run-id", "seed", "shard", "suite-timeout"});
@@ -68,7 +68,7 @@ std::string build_of(const Manifest& m) {
                     ", ");
 }
 
-// Why the two are no shards of one run; empty: they may be.
+// Returns why the two cannot be shards of one run; empty if they can.
 std::string misfit(const ReadShard& first, const ReadShard& other) {
   const Manifest &a = first.run.manifest, &b = other.run.manifest;
   if (build_of(a) != build_of(b)) return fmt::format("of other builds ({}; {})", build_of(a), build_of(b));
@@ -105,7 +105,7 @@ void demand_all(const std::vector<ReadShard>& shards) {
                      one ? "its run" : "their runs"));
 }
 
-// What all manifests say, and nothing where they do not agree.
+// Returns the fields on which all manifests agree; the others are empty.
 Manifest common_part(const std::vector<ReadShard>& shards) {
   const nlohmann::json nothing = Manifest{};
   nlohmann::json common = shards.front().run.manifest;
@@ -125,7 +125,7 @@ Manifest common_part(const std::vector<ReadShard>& shards) {
   return manifest;
 }
 
-// The host's name; with the shard's number where several ran on hosts of that name, which may be one machine or not.
+// Returns the host's name, with the shard's number if several ran on hosts of that name, which may be one machine or not.
 std::string machine_name(const Manifest& shard, const std::vector<ReadShard>& shards) {
   const auto same = std::ranges::count(shards, shard.hostname, [](const ReadShard& s) { return s.run.manifest.hostname; });
   return same == 1 && !shard.hostname.empty() ? shard.hostname : fmt::format("{} ({})", shard.hostname, to_string(*shard.shard));
@@ -156,7 +156,7 @@ void add_shard(MergedRun& merged, RunRecord run, const std::string& machine) {
   merged.shards.push_back(std::move(run));
 }
 
-// From the first start to the last end, as if one machine had waited for the others.
+// Returns the time from the first start to the last end, as if one machine had waited for the others.
 double wall_s(const std::vector<RunRecord>& shards) {
   double longest_s = 0;
   for (const RunRecord& shard : shards) {
@@ -214,7 +214,7 @@ void write_merged(const MergedRun& merged, const RunFolder& folder) {
         evidence::header_line({.run_id = folder.id(), .started_utc = merged.suite.started_utc, .command = merged.command}) + '\n';
     for (const evidence::PairResult& pair : merged.suite.pairs) {
       log += evidence::to_line(pair) + '\n';
-      // Pairs that are not built have none.
+      // Pairs that are not built have no folder.
       if (fs::is_directory(folder.path() / evidence::folder_of(pair))) report::write_pair(folder.path(), pair);
     }
     base::write_atomically(folder.path() / manifest_file, evidence::json_text(merged.manifest, 2) + '\n');

@@ -23,7 +23,7 @@ struct MergedRun {
 // shards that do not fit together (another build, cut, command or setting, one of them twice) and for one that is missing.
 MergedRun merge_shards(const std::vector<std::filesystem::path>& folders);
 
-// Writes the run into its folder, with what the shards keep of each pair and what they measured again. Throws base::Error
+// Writes the run into its folder, with the shards' files of each pair and their repeated measurements. Throws base::Error
 // (unfit).
 void write_merged(const MergedRun& merged, const RunFolder& folder);
 

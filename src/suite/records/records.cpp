@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What follows the last newline was cut short by a crash or a full disk; a new line must not be glued to it.
+// Drops the text after the last newline, which a crash or a full disk cut short; a new line must not be glued to it.
 std::string whole_lines(const std::string& text) {
   const std::size_t last = text.rfind('\n');
   return last == std::string::npos ? std::string{} : text.substr(0, last + 1);
@@ -45,7 +45,7 @@ nlohmann::json configuration_json(const Task& task) {
   nlohmann::json json = effective(task.configuration, task.selected);
   json["schema_version"] = evidence::schema_version;
   nlohmann::json& targets = json["targets"] = nlohmann::json::array();
-  // A shard that is continued is cut again.
+  // Keeps the whole selection: a continued shard is cut again.
   for (const pair::Entry* entry : task.shard ? task.all : task.selected) targets.push_back(entry->target());
   return json;
 }
@@ -90,7 +90,7 @@ Records::Records(const fs::path& folder, const std::string& run_id, const Task& 
   manifest_.run_id = run_id;
   manifest_.started_utc = earlier_.started_utc.empty() ? base::utc_now() : earlier_.started_utc;
   if (!earlier_.results.empty()) demand_same_place(folder_, manifest_);
-  // Before the log: whoever finds a result finds what it was measured with.
+  // Writes settings before the log, so that every result has its settings.
   write_settings();
   const std::string whole = whole_lines(lines_);
   if (whole != lines_) base::write_atomically(folder_ / evidence::results_log_file, whole);

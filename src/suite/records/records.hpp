@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run leaves on disk, in the order in which it comes into being.
+// A run's files on disk, in the order in which they are written.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -17,35 +17,35 @@ namespace aisp::suite {
 inline constexpr const char* configuration_file = "effective_configuration.json";
 inline constexpr const char* manifest_file = "manifest.json";
 
-// Throws what continuing the run in `folder` throws before it measures, and changes nothing there.
+// Throws the errors that continuing the run in `folder` would throw before it measures, and changes nothing there.
 void demand_continuable(const std::filesystem::path& folder, const Task& task);
 
 class Records {
  public:
-  // Reads what an earlier part of the run left, writes manifest and effective configuration, and opens results.jsonl. Throws
-  // base::Error when the folder cannot be written, and when what is in it is damaged beyond a last line that was cut short, is
-  // not of `aisp run`, or was measured elsewhere.
+  // Reads the results of an earlier part of the run, writes manifest and effective configuration, and opens results.jsonl. Throws
+  // base::Error if the folder cannot be written, or if its contents are damaged beyond a truncated last line, are not from `aisp
+  // run`, or were measured elsewhere.
   Records(const std::filesystem::path& folder, const std::string& run_id, const Task& task, const std::vector<int>& gpus);
 
   const evidence::ResultsLog& earlier() const { return earlier_; }
   const std::string& started_utc() const { return manifest_.started_utc; }
   const evidence::Manifest& manifest() const { return manifest_; }
 
-  // Appends to results.jsonl, then writes the pair's own reports. Throws base::Error when the disk is full, and when somebody
-  // removed or replaced the log.
+  // Appends to results.jsonl, then writes the pair's own reports. Throws base::Error if the disk is full, or if the log was
+  // removed or replaced.
   void add(const evidence::PairResult& result);
-  // Appends to results.jsonl only: for what needs no reports of its own. Throws as above.
+  // Appends to results.jsonl only, for results that need no reports of their own. Throws as above.
   void note(const evidence::PairResult& result);
-  // The pair's own reports of an earlier part, which may have ended between results.jsonl and them.
+  // Writes the pair's own reports of an earlier part, which may have ended after results.jsonl and before them.
   void restore(const evidence::PairResult& result) const;
-  // The suite's reports; and all of the run anew where somebody removed it meanwhile.
+  // The result of writing the suite's reports, and the whole run again if its folder was removed meanwhile.
   struct Closing {
     std::string trouble;              // why not all could be written where it belongs; empty: it was
-    base::AppendFile::Place place{};  // of the log; where that is taken by others' files, nothing was written
+    base::AppendFile::Place place{};  // place of the log; if other files have taken it, nothing was written
   };
   Closing finish(const evidence::SuiteResult& suite) const;
 
-  // Of a pair's log, relative to the folder; its directory exists.
+  // Returns the name of a pair's log, relative to the folder; its directory exists.
   std::string log_name(const Placement& placement) const;
 
  private:

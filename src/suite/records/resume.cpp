@@ -31,7 +31,7 @@ std::vector<std::string> as_values(const nlohmann::json& value) {
 
 bool was_set(const nlohmann::json& setting) { return setting.is_object() && setting.value("origin", "default") != "default"; }
 
-// Small GPUs scale the workload down by themselves.
+// Accounts for small GPUs, which scale the workload down further.
 bool has_scale(const evidence::PairResult& earlier, const Placement& placement, double scale, const machine::Machine& machine) {
   if (placement.choices.empty()) return earlier.scale == scale;
   return std::ranges::any_of(placement.choices, [&](const std::vector<int>& gpus) {
@@ -45,12 +45,12 @@ bool has_sizes(const evidence::PairResult& earlier, const Pair& pair, const run:
 
 constexpr std::size_t largest_configuration_bytes = std::size_t{64} << 20;
 
-// Throws what the JSON library throws for values of other types.
+// Lets the JSON library's exceptions for values of other types pass.
 Resumed take_settings(const nlohmann::json& json) {
   Resumed resumed;
   json.at("targets").get_to(resumed.targets);
   for (const Setting& setting : settings()) {
-    // Where the run lies is known, and the name of a new one has no meaning here.
+    // The run's place is known, and the name of a new one has no meaning here.
     if (setting.name == "artifacts-dir" || setting.name == "run-id") continue;
     const auto found = json.find(std::string{setting.name});
     if (found != json.end() && was_set(*found))
@@ -59,7 +59,7 @@ Resumed take_settings(const nlohmann::json& json) {
   return resumed;
 }
 
-// "NVIDIA H200, NVIDIA A100": of what kinds the GPUs are, however many.
+// Returns "NVIDIA H200, NVIDIA A100": the kinds of the GPUs, each once.
 std::string gpu_names(const evidence::Manifest& manifest) {
   std::set<std::string> names;
   for (const evidence::ManifestGpu& gpu : manifest.gpus) names.insert(gpu.name);
@@ -71,7 +71,7 @@ void refuse_merged(const std::filesystem::path& folder) {
   try {
     manifest = evidence::read_manifest(folder / manifest_file);
   } catch (const base::Error&) {
-    // Without results nobody needs it; with results its reader says what is wrong.
+    // Without results it is not needed; with results its reader reports what is wrong.
   }
   if (!manifest.machines.empty())
     throw base::Error{
@@ -130,7 +130,7 @@ std::string elsewhere(const evidence::Manifest& earlier, const evidence::Manifes
   };
   compare("CPU", earlier.cpu, now.cpu);
   compare("usable CPUs", std::to_string(earlier.cpus_usable), std::to_string(now.cpus_usable));
-  // Without a GPU only host pairs were measured, which know of none.
+  // Without a GPU only host pairs were measured, which name none.
   if (!earlier.gpus.empty()) {
     compare("GPU", gpu_names(earlier), gpu_names(now));
     compare("driver", earlier.driver_version, now.driver_version);
@@ -153,7 +153,7 @@ EarlierPart take_over(const evidence::ResultsLog& earlier, const std::vector<Pla
   std::vector<std::string> not_passed, others;
   for (const Placement& placement : placements) {
     const auto found = results.find(placement.label());
-    // What was skipped is asked again: the library may be there now.
+    // A skipped pair is asked again: the library may be there now.
     if (found == results.end() || found->second->status == evidence::Status::skipped) continue;
     const evidence::PairResult& result = *found->second;
     const run::Request wish = request_for(*placement.entry, configuration, placement.point);

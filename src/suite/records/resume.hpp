@@ -16,26 +16,26 @@
 
 namespace aisp::suite {
 
-// What an earlier run was told to do: settings that somebody had set, and its targets.
+// The task of an earlier run: settings that somebody had set, and its targets.
 struct Resumed {
   Configuration configuration;
   std::vector<std::string> targets;
 };
 
-// From the run's effective configuration. Throws base::Error (usage) where that is missing or damaged: nobody knows then what the
-// run was to measure. With `targets`, that somebody named, a missing one leaves the defaults. They are added to the run's.
+// Reads the run's effective configuration. Throws base::Error (usage) if that is missing or damaged, because the run's task is
+// then unknown. With `targets` from the user, a missing one leaves the defaults. They are added to the run's.
 Resumed read_resumed(const std::filesystem::path& folder, const std::vector<std::string>& targets);
 
-// What an earlier result was measured with that is not what is asked for now, as in "scale 1, seed 42"; empty where it can stand
-// beside new ones. Settings that add to a result, or decide how long it is sampled, make no difference.
+// Describes how an earlier result was measured differently from what is asked for now, as in "scale 1, seed 42"; empty if both
+// can stand in one run. Settings that add to a result, or decide how long it is sampled, make no difference.
 std::string other_settings(const evidence::PairResult& earlier, const Placement& placement, const run::Request& wish,
                            const machine::Machine& machine);
 
-// Where and with what program an earlier part of the run was made, as far as that is not here and now: "CPU AMD EPYC, aisp 0.1.0
+// Describes the place and program of an earlier part of the run as far as they differ from these: "CPU AMD EPYC, aisp 0.1.0
 // 4361b56". A run has one manifest, which must be true of all its results.
 std::string elsewhere(const evidence::Manifest& earlier, const evidence::Manifest& now);
 
-// What of an earlier part stands, and what the user should know of the rest.
+// The results of an earlier part that stand, and what the user should know of the rest.
 struct EarlierPart {
   std::vector<std::pair<std::size_t, evidence::PairResult>> kept;  // by the index of their placement
   std::vector<std::string> notes;

@@ -34,7 +34,7 @@ base::FileLock take_lock(const fs::path& folder, const std::string& purpose) {
                                        base::FileLock::holder(lock_file(folder)))};
 }
 
-// False when it exists already.
+// Returns false if the folder exists already.
 bool try_create(const fs::path& folder) {
   std::error_code error;
   if (fs::create_directory(folder, error)) return true;
@@ -52,7 +52,7 @@ std::vector<fs::path> runs_below(const fs::path& artifacts) {
   return runs;
 }
 
-// Children are told of it in JSON, which is UTF-8.
+// Requires UTF-8: children get the path in JSON.
 void demand_utf8(const fs::path& artifacts) {
   const std::string place = fs::absolute(artifacts).string();
   const std::string known = nlohmann::json(place).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
@@ -62,7 +62,7 @@ void demand_utf8(const fs::path& artifacts) {
                                          place)};
 }
 
-// That began last: files that were copied or unpacked tell the time of that.
+// Returns the run that began last, by its log: copied or unpacked files have the time of the copy.
 fs::path newest(const std::vector<fs::path>& runs) {
   std::error_code ignored;
   std::optional<std::pair<std::string, fs::path>> best;
@@ -74,7 +74,7 @@ fs::path newest(const std::vector<fs::path>& runs) {
   return best ? best->second : fs::path{};
 }
 
-// Without following links.
+// Lists everything below without following links.
 std::vector<fs::path> everything_below(const fs::path& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -83,7 +83,7 @@ std::vector<fs::path> everything_below(const fs::path& folder) {
   return paths;
 }
 
-// A process that was killed could not remove its scratch folders and half-written files; they may be large.
+// Removes scratch folders and half-written files of a killed process; they may be large.
 void remove_remains(const fs::path& folder) {
   for (const fs::path& path : everything_below(folder)) {
     const std::string name = path.filename().string();
@@ -101,7 +101,8 @@ std::string_view foreign_kind(const fs::path& path) {
   return fs::hard_link_count(path, ignored) > 1 ? "a hard link to a file that has another name too" : std::string_view{};
 }
 
-// A link in a folder that was sent could lead to any file of the user's, and a pipe would be waited for without end.
+// Refuses folders with links and pipes: in a folder from elsewhere a link could lead to any file of the user's, and reading a
+// pipe could block forever.
 void refuse_what_aisp_does_not_make(const fs::path& folder, std::string_view verb) {
   for (const fs::path& path : everything_below(folder))
     if (const std::string_view kind = foreign_kind(path); !kind.empty())
@@ -173,7 +174,7 @@ RunFolder::~RunFolder() {
   const std::uintmax_t log_bytes = fs::file_size(path_ / evidence::results_log_file, ignored);
   const bool has_begun = !ignored && log_bytes > 0;
   if (!is_new_ || has_begun) return;
-  // A full disk may have let the first of them pass, and a folder of these alone would only be in the way of its name.
+  // A full disk may have allowed the first files only; a folder of these alone would just occupy its name.
   const std::vector<fs::path> all = everything_below(path_);
   if (std::ranges::all_of(all, [](const fs::path& path) {
         const std::string name = path.filename().string();

@@ -59,7 +59,7 @@ std::string advice_for(std::string_view target, const Names& pairs) {
   return near.empty() ? std::string{"aisp list-targets shows all"} : fmt::format("did you mean {}?", base::join(near, ", "));
 }
 
-// A name that does not exist is a slip of the pen; a glob that matches nothing is a selection of nothing.
+// Throws: an unknown name is a typing error; a glob without a match selects nothing.
 [[noreturn]] void unknown(std::string_view target, const Names& pairs) {
   if (base::is_glob(target))
     throw base::Error{base::Exit::nothing,
@@ -67,7 +67,7 @@ std::string advice_for(std::string_view target, const Names& pairs) {
   throw base::Error{base::Exit::usage, fmt::format("unknown target '{}'; {}", target, advice_for(target, pairs))};
 }
 
-// Marks what the target names.
+// Marks the pairs that the target names.
 template <class Named>
 bool choose(std::string_view target, std::span<const Named> all, std::vector<bool>& chosen) {
   bool any = false;

@@ -14,13 +14,13 @@ struct Selection {
   std::vector<const pair::NotBuilt*> not_built;
 };
 
-// The pairs that `targets` name, each once, in the registry's order. A target is `all`, a chapter (`ch07`, also `7` and `ch7`),
-// `chapter:name`, `name`, or either with globs (`ch1?:*gemm*`). No target means all. Throws base::Error: usage for a name that
-// does not exist, with the nearest ones; nothing for a glob without a match and for a build without pairs.
+// Returns the pairs that `targets` name, each once, in the registry's order. A target is `all`, a chapter (`ch07`, also `7` and
+// `ch7`), `chapter:name`, `name`, or either with globs (`ch1?:*gemm*`). No target means all. Throws base::Error: usage for a name
+// that does not exist, with the nearest ones; nothing for a glob without a match and for a build without pairs.
 Selection select(std::span<const pair::Entry> registry, std::span<const pair::NotBuilt> not_built,
                  const std::vector<std::string>& targets);
 std::vector<const pair::Entry*> select(std::span<const pair::Entry> registry, const std::vector<std::string>& targets);
-// Of this executable.
+// Selects from this executable.
 Selection select_here(const std::vector<std::string>& targets);
 
 }  // namespace aisp::suite

@@ -19,14 +19,14 @@ namespace {
 
 constexpr double slack = 0.05;
 
-// Of 39 pairs on an H100 with default settings: 3.9 s and 54 times the sum of the medians explain 65 % of the variance of their
-// times. A pair without a record is taken to be an average one.
+// From 39 pairs on an H100 with default settings: 3.9 s and 54 times the sum of the medians explain 65 % of the variance of their
+// times. A pair without a record is assumed to be average.
 constexpr double seconds_of_any_pair = 4, executions = 50;
 constexpr int seconds_without_record = 6;
 
 std::string hash_of(const std::string& target, int shard) { return base::sha256_hex(fmt::format("{} {}", target, shard)); }
 
-// The shards in the order in which the pair asks for them. The hashes of the others stay when one is added.
+// Returns the shards in the pair's order of preference. The hashes of the others stay when one is added.
 std::vector<int> preferences(const std::string& target, int shards) {
   std::vector<std::pair<std::string, int>> hashes;
   for (int shard = 0; shard < shards; ++shard) hashes.emplace_back(hash_of(target, shard), shard);
@@ -36,7 +36,7 @@ std::vector<int> preferences(const std::string& target, int shards) {
   return order;
 }
 
-// Stands for everything that shards must have in common to fit together.
+// Returns a digest of everything that shards of one run must have in common.
 std::string digest_of(const std::vector<const pair::Entry*>& selected, const std::vector<int>& shards) {
   base::Sha256 digest;
   for (std::size_t i = 0; i < selected.size(); ++i) {
@@ -84,7 +84,7 @@ int expected_seconds(const pair::Entry& entry, const std::vector<evidence::Expec
     slowest_ms = std::max(slowest_ms, sum_ms);
   }
   if (slowest_ms == 0) return seconds_without_record;
-  // An hour is more than any pair may take, and keeps sums of damaged records within an int.
+  // An hour is longer than any pair may run, and keeps sums of damaged records within an int.
   return static_cast<int>(std::lround(std::min(seconds_of_any_pair + executions * slowest_ms / 1e3, 3600.0)));
 }
 

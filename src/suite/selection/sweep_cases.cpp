@@ -14,7 +14,7 @@ namespace {
 using base::Error;
 using base::Exit;
 
-// "--size m=4096", or where else it was set.
+// Returns "--size m=4096", or another origin of the size.
 std::string who_said(const Configuration& configuration, const std::string& sizes) {
   const auto origin = configuration.origins.find("size");
   const bool elsewhere = origin != configuration.origins.end() && origin->second != "flag";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --size and --sweep against what the selected pairs declare, and the points that follow.
+// Checks --size and --sweep against the selected pairs' declarations, and derives their points.
 #pragma once
 #include <vector>
 
@@ -9,14 +9,14 @@
 namespace aisp::suite {
 
 // Throws base::Error (usage) for sizes that a selected pair does not declare or cannot take, for --size of a name that a case of
-// the sweep sets, and for more points than a run may have of a pair.
+// the sweep sets, and for too many points of a pair.
 void check_sizes(const std::vector<const pair::Entry*>& selected, const Configuration& configuration);
 
-// Under --sweep, those of the pairs that declare cases; throws base::Error (nothing) where none does.
+// Returns, under --sweep, the pairs that declare cases; throws base::Error (nothing) if none does.
 std::vector<const pair::Entry*> with_cases(std::vector<const pair::Entry*> selected, const Configuration& configuration);
 
-// What a run measures of the pair: each of its cases under --sweep, at each combination of the values that --size gives; one
-// point at least. Every name is another.
+// Returns the points that a run measures of the pair: each of its cases under --sweep, at each combination of the values that
+// --size gives; one point at least. No two have one name.
 std::vector<Point> points_of(const pair::Entry& entry, const Configuration& configuration);
 
 }  // namespace aisp::suite

@@ -36,7 +36,7 @@ std::string_view origin_of(const Configuration& configuration, std::string_view 
 
 bool untouched(const Configuration& configuration, std::string_view name) { return configuration.origins.count(name) == 0; }
 
-// Twice what windows of a length that the user chose take, with what passes between them.
+// Returns twice the time of windows of the user's length, with the time between them.
 double energy_stage_s(const Pair& pair, double window_s) {
   const std::size_t variants = pair::all_variants(pair).size();
   return 2 * static_cast<double>(variants) * measure::energy_windows * (window_s + 0.5);
@@ -76,7 +76,7 @@ void apply(Configuration& configuration, std::string_view name, const std::vecto
 }
 
 std::uint64_t drawn_seed() {
-  // What every JSON reader holds exactly.
+  // 53 bits, which every JSON reader holds exactly.
   return base::entropy() >> 11;
 }
 
@@ -134,7 +134,7 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   if (own.setup_seconds > 0) limits.setup = own.setup_seconds;
   if (own.warmup_seconds > 0) limits.warmup = own.warmup_seconds;
   if (own.measurement_seconds > 0) limits.measurement = own.measurement_seconds;
-  // A budget that the user made longer than the stage must not run into its limit.
+  // Extends the stage's limit for a longer budget of the user's.
   limits.measurement = std::max(limits.measurement, 3 * configuration.budget_s);
   limits.energy = std::max(limits.energy, energy_stage_s(*entry.pair, configuration.energy_window_s));
   for (double* limit : {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.counters,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a suite runs with. Four layers, the last wins: built-in defaults, the pair's own, a configuration file, flags. Each value
-// knows where it came from.
+// The settings of a suite. Four layers, the last wins: built-in defaults, the pair's own, a configuration file, flags. Each value
+// has its origin recorded.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,7 +24,7 @@ struct ShardNumber {
 
 struct Configuration : run::Settings {
   double suite_timeout_s = 4 * 3600;
-  pair::SizeLists sizes;  // of every selected pair; several values are measured one after the other
+  pair::SizeLists sizes;  // for every selected pair; several values are measured one after the other
   bool sweep = false;
   std::vector<std::string> gpus;  // indices or UUIDs; empty: all visible
   int jobs = 0;                   // children at once; 0: one per GPU
@@ -33,15 +33,15 @@ struct Configuration : run::Settings {
   std::string run_id;  // empty: a time stamp
   ShardNumber shard;
 
-  bool deep = false;  // by `aisp verify --deep`
+  bool deep = false;  // set by `aisp verify --deep`
 
   std::map<std::string, std::string, std::less<>> origins;  // setting -> where it came from; absent: "default"
 };
 
-// One thing a user can set, by flag (--name) or in a file (name = value).
+// One setting, given by a flag (--name) or in a file (name = value).
 struct Setting {
   std::string_view name;   // "timeout-multiplier"
-  std::string_view value;  // what stands for its value in the help, "N"; empty: a switch
+  std::string_view value;  // its value's placeholder in the help, "N"; empty: a switch
   std::string_view help;
   bool repeats;  // takes several values, or one with commas
   void (*set)(Configuration& configuration, const std::vector<std::string>& values);
@@ -51,34 +51,33 @@ struct Setting {
 std::span<const Setting> settings();
 
 // Sets one value and notes its origin ("flag", "aisp.toml"). Throws base::Error (usage) that names the setting, the value and
-// what would be right; an unknown name gets the nearest one.
-// `place`, where it is given, says more closely than `origin` where the value stands ("aisp.toml:3").
+// valid ones; for an unknown name, the nearest one. `place`, if given, is more precise than `origin` ("aisp.toml:3").
 void apply(Configuration& configuration, std::string_view name, const std::vector<std::string>& values, std::string_view origin,
            std::string_view place = {});
 
-// "90", "90s", "5m", "1.5h" in seconds; throws std::invalid_argument.
+// Converts "90", "90s", "5m", "1.5h" into seconds; throws std::invalid_argument.
 double parse_duration(std::string_view text);
 
-// From the system's entropy, so that no pair can know it; below 2^53, which every reader of JSON can keep.
+// Returns a seed from the system's entropy, so that no pair can know it; below 2^53, which every JSON reader can represent.
 std::uint64_t drawn_seed();
-// Where nobody set a seed: 42 for a reproducible run, a drawn one for every other.
+// Sets a seed if none is given: 42 for a reproducible run, a random one for every other.
 void settle_seed(Configuration& configuration);
 
-// Where nobody set a shard: that of the Slurm array or of the indexed Job of Kubernetes (JOB_COMPLETIONS says of how many) in
-// which this process runs. `variable` gives the value of an environment variable, or null. Returns what the user should know
-// where there is an index and no count; throws base::Error (usage) for what cannot be an index of that many.
+// Takes the shard, if none is given, from the Slurm array or the indexed Job of Kubernetes (JOB_COMPLETIONS says of how many) in
+// which this process runs. `variable` gives the value of an environment variable, or null. Returns what the user should know of
+// an index without a count; throws base::Error (usage) for one that is not in range.
 std::string settle_shard(Configuration& configuration, const std::function<const char*(const char* name)>& variable);
 
-// One of the results that a run has of a pair (suite/sweep_cases.hpp).
+// One of a pair's measurements in a run (suite/sweep_cases.hpp).
 struct Point {
-  std::string name;     // what tells it from the pair's others; empty: it is the only one
+  std::string name;     // distinguishes it from the pair's others; empty: it is the only one
   pair::SizeMap sizes;  // set by --size or by a case
 };
 
-// What the child of `entry` is asked to do at `point`: the pair's own overrides where nobody set anything else.
+// Returns the request to the child of `entry` at `point`: the pair's own overrides unless the user set something else.
 run::Request request_for(const pair::Entry& entry, const Configuration& configuration, const Point& point = {});
 
-// {"iterations": {"value": 20, "origin": "default"}, ...}, and under "pairs" what single pairs changed.
+// Returns {"iterations": {"value": 20, "origin": "default"}, ...}, and under "pairs" the overrides of single pairs.
 nlohmann::json effective(const Configuration& configuration, std::span<const pair::Entry* const> selected);
 
 }  // namespace aisp::suite

@@ -19,7 +19,7 @@ struct FileSetting {
 // Throws base::Error (usage), "SOURCE:LINE: ...", for anything else and for a setting that comes twice.
 std::vector<FileSetting> parse_settings(std::string_view text, const std::string& source);
 
-// Both in whole or not at all.
+// Applies all settings or none.
 void apply_text(Configuration& configuration, std::string_view text, const std::string& source);
 void apply_file(Configuration& configuration, const std::filesystem::path& file);
 

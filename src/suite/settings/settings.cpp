@@ -83,7 +83,7 @@ void set_percentiles(Configuration& c, const Values& values) {
   }
 }
 
-// Whether this machine has them is known later.
+// Whether this machine has these GPUs is checked later.
 void set_gpus(Configuration& c, const Values& values) {
   c.gpus = split_commas(values);
   for (const std::string& name : c.gpus) {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `aisp new` writes and what it refuses. That it builds and passes: test_own_kernels.py, and the pairs of templates in the fixtures."""
+"""Files that `aisp new` writes, and names that it refuses. That it builds and passes: test_own_kernels.py, and the pairs of
+templates in the fixtures."""
 import unittest
 
 from harness import SOURCE, EndToEnd

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a script sees: a run of which nothing ran, or not what --require names; flags whose value may be left out; a closed pipe."""
+"""Exit statuses and messages for scripts: a run of which nothing ran, or not what --require names; flags whose value may be left
+out; a closed pipe."""
 import json
 import os
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command shows on terminals of several widths, and in a pipe."""
+"""The output of every command on terminals of several widths, and in a pipe."""
 import re
 import unittest
 

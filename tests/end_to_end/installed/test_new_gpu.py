@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `aisp new` writes for GPUs, built as a project of one's own and run on the GPUs that are here: right as it is, and measured."""
+"""Pairs for GPUs that `aisp new` writes, built as a project of one's own and run on the GPUs that are here: right as they are,
+and measured."""
 import json
 import pathlib
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/package makes: the Debian package, the tarball and the wheel, each unpacked or installed and run."""
+"""Packages that scripts/package makes: the Debian package, the tarball and the wheel, each unpacked or installed and run."""
 import os
 import pathlib
 import re
@@ -41,7 +41,7 @@ class Packages(EndToEnd):
         self.assertIn("recorded", self.call("explain", "ch01:coalescing", program=str(program)).out)
 
     def assert_measures(self, python, **environment):
-        """What `aisp new --python` writes, by the module that was installed."""
+        """Checks the pair that `aisp new --python` writes, by the module that was installed."""
         (self.work / "script.py").write_text((SOURCE / "templates/starter/python.py").read_text().replace("ROWS, COLUMNS = 512", "ROWS, COLUMNS = 64"))
         said = run(python, "script.py", cwd=self.work, env={**self.environment(), "AISP_BUILD": "", "PYTHONPATH": "", **environment})
         self.assertRegex(said, r"python:starter +all_at_once +[0-9.]+x")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tool that listens to NVTX hears: ranges of suite, pair, stages and variants, and the pair's own ranges and marks."""
+"""NVTX as a tool receives it: ranges of suite, pair, stages and variants, and the pair's own ranges and marks."""
 import os
 import unittest
 

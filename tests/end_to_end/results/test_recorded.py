@@ -112,7 +112,7 @@ class ChapterTables(Recorded):
         self.assertEqual(len(results), 9)
         self.assertEqual((results[1], results[3]), ("host", "doubled"))
         self.assertRegex(results[5], r"^[\d.]+x \[[\d.]+, [\d.]+\]$")
-        # What is "added" may come out ahead of the lesson: then the columns name both.
+        # The variant "added" may come out ahead of the lesson: then the columns name both.
         self.assertRegex(results[6], r"^(added [\d.]+x)?$")
         self.assertRegex(results[8], r"^\d+ %, best \d+ % of library$" if results[6] else r"^\d+ % of library$")
         self.assertEqual(details[1], "host")

@@ -59,7 +59,7 @@ class Schemas(unittest.TestCase):
         for name in set(NAMES) - {"targets", "explain"}:
             with self.subTest(name):
                 schema = load(name)
-                # Of documents in two shapes each.
+                # Some documents have two shapes.
                 shapes = [schema["$defs"][schema[branch]["$ref"].split("/")[-1]] for branch in ("then", "else") if branch in schema]
                 for part in (schema["$defs"]["header"],) if name == "results-log" else shapes or (schema,):
                     self.assertIn("schema_version", part["required"])

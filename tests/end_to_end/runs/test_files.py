@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where results go: files that users name, and the folder of a run when others lay hands on it."""
+"""The places of results: files that users name, and the folder of a run when others lay hands on it."""
 import json
 import os
 import resource
@@ -41,7 +41,7 @@ class NamedFiles(EndToEnd):
 
     def test_standard_output_by_its_name_keeps_what_was_printed(self):
         with open(self.work / "out.txt", "w") as out:
-            # Where /dev/stdout leads; should this ever fail, nothing can have taken its place there.
+            # The file that /dev/stdout leads to; should this ever fail, nothing can have taken its place there.
             finished = self.run_pairs("ch90:good", flags=("--json", "/proc/self/fd/1"), stdout=out)
         self.assert_code(finished, 0)
         text = (self.work / "out.txt").read_text()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an honest pair leaves in the artifacts and on the screen."""
+"""The artifacts and the screen after a run of correct pairs."""
 import csv
 import json
 import re

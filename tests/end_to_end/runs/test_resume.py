@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `run --resume` keeps, measures again and refuses. How runs are cut short is in test_interruptions.py."""
+"""Results that `run --resume` keeps, measures again and refuses. How runs are cut short is in test_interruptions.py."""
 import json
 import re
 import resource

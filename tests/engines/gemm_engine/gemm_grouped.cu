@@ -76,7 +76,7 @@ class GemmGrouped final : public Workload {
   }
 
   Cost cost() const override {
-    // Of the experts without rows nothing need be read.
+    // The weights of experts without rows need not be read.
     const double weights = static_cast<double>(b_.bytes()) * static_cast<double>(groups_.size()) / static_cast<double>(experts_);
     return {.flops = 2.0 * static_cast<double>(rows_) * static_cast<double>(n_) * static_cast<double>(k_),
             .math = Math::bf16,

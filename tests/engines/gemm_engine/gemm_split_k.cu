@@ -99,7 +99,7 @@ class GemmSplitK final : public Workload {
         {.a = w_, .b = x_, .c = y_, .m = n_, .n = tokens_, .k = k_}, {.band = 1}};
     choice_.add({shape_of<C>(), 1, [product](cudaStream_t stream) { product.run(stream); }});
   }
-  // Of the largest tile.
+  // Returns the elements for the largest tile.
   static std::size_t most_in_ranges() { return std::size_t{2} * multiprocessors() * 256 * 128; }
 
   std::size_t tokens_, n_, k_;

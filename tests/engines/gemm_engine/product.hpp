@@ -27,7 +27,7 @@ class ProductWorkload : public Workload {
  protected:
   explicit ProductWorkload(Setup& setup) : choice_{setup} {}
 
-  // What the library is to compute, in a derived class's constructor.
+  // Declares the product for the library, in a derived class's constructor.
   void compare_with(Setup& setup, const MatmulProblem& problem, const void* a, const void* b, void* c, float alpha = 1) {
     library_.emplace(setup, problem);
     a_ = a, b_ = b, c_ = c, alpha_ = alpha;

@@ -4,7 +4,7 @@
 namespace aisp::ch88 {
 namespace {
 
-// What it declares is beyond all caches: a quarter of an exabyte.
+// The declared work is beyond all caches: a quarter of an exabyte.
 class Overpriced final : public fixtures::Doubling {
  public:
   explicit Overpriced(Setup& setup) : Doubling{setup} {}

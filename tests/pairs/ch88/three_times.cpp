@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of two pairs in one chapter whose classes and methods have equal names, the one that takes thrice the input.
+// One of two pairs in one chapter whose classes and methods have equal names: it takes thrice the input.
 #include <aisp/pair.hpp>
 
 namespace aisp::ch88 {

@@ -171,7 +171,7 @@ class Pages {
     show(fmt::format("{}: written\n", file.string()));
   }
 
-  // What cannot be made keeps nothing else from being made.
+  // Runs `action` and reports its error, so that the next page is still made.
   template <class Action>
   void guarded(Action action) {
     try {

@@ -13,7 +13,7 @@
 namespace aisp::run {
 namespace {
 
-// In timed rounds the run follows sooner: whoever computes ahead has begun by then.
+// In timed rounds the run follows sooner: a pair that computes ahead has begun by then.
 constexpr std::chrono::milliseconds longest_answer{2};
 
 }  // namespace

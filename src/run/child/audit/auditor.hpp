@@ -16,25 +16,25 @@ namespace aisp::run {
 
 struct AuditedRun {
   profile::Audit audit;
-  double run_ms = 0;  // of the host in the variant's run()
+  double run_ms = 0;  // host time in the variant's run()
   double host_ms = 0;
   int host_functions = 0;
-  std::uint64_t most_allocated_bytes = 0;  // of device memory by the variant itself, beyond what there was before
+  std::uint64_t most_allocated_bytes = 0;  // device memory that the variant itself allocated at most
 };
 
-// Executions as timed samples are executed, with CUPTI recording. Only after the timed ones: a process that was profiled once may
-// be slower.
+// Executes like timed samples, with CUPTI recording. Use it only after the timed ones: a process that was profiled once may be
+// slower.
 class Auditor {
  public:
   Auditor(pair::Session& session, const measure::Conditions& conditions) : session_{session}, executor_{session, conditions} {}
-  // New contents for variable inputs. Returns the kernels that begin in the 2 ms behind that, on whatever stream and in whatever
-  // context of the process, when nobody has asked the pair for anything.
+  // Renews variable inputs. Returns the kernels that begin in the following 2 ms, on any stream and in any context of the
+  // process, while the pair has nothing to do.
   std::vector<std::string> renew(std::uint64_t inputs);
   // `inputs`: the seed of the present ones (measure::Capture).
   AuditedRun run(const Variant& variant, std::uint64_t inputs);
-  // Prepares once more and counts the host functions that this queues or puts into graphs.
+  // Prepares again and counts the host functions that this queues or adds to graphs.
   int host_functions_of_prepare(const Variant& variant);
-  // The median of the probe kernel's own durations, in the place where the stopwatch reads them.
+  // Returns the median of the probe kernel's own durations, in the place where the stopwatch reads them.
   double probe_ms(measure::Stopwatch& stopwatch);
 
  private:

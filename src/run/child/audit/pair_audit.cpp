@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executions like the timed ones, with CUPTI recording.
+// Audits executions like the timed ones, with CUPTI recording.
 #include "run/child/audit/pair_audit.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace aisp::run {
 namespace {
 
 constexpr int audited_rounds = 5;
-// Of the host in run().
+// Limits for the time of the host in run().
 constexpr double least_run_ms = 0.5, launch_ms = 0.03;
 constexpr double longest_prepare_ms = 3000;
 
@@ -48,7 +48,7 @@ void check_prepare(Record& record, Auditor& auditor, const Timed& timed) {
                         "set .host_callbacks where the CPU's part is the subject");
 }
 
-// One finding of several may be the profiler's own; in most of them it is the variant's.
+// A finding in one execution may be the profiler's own; in most of them it is the variant's.
 void check_findings(Record& record, const Timed& timed, const std::vector<AuditedRun>& runs) {
   std::vector<const AuditedRun*> found;
   for (const AuditedRun& run : runs)
@@ -60,12 +60,12 @@ void check_findings(Record& record, const Timed& timed, const std::vector<Audite
                       "join other streams to launch.stream with events");
 }
 
-// In timed samples; the first calls of a thread take longer under CUPTI. The timer reads blocks of runs.
+// Returns the host time of timed samples; under CUPTI a thread's first calls take longer. The timer reads blocks of runs.
 double run_ms_of(const Timed& timed, const Medians& audited, TimingMode mode) {
   return mode == TimingMode::timer ? audited.run_ms : median_of(timed.samples, &measure::Sample::run_ms);
 }
 
-// Launches take the host microseconds each; what takes it longer is work that no clock sees while the stream is held back.
+// A launch takes the host microseconds; longer work is hidden from every clock while the stream is held back.
 void check_host_work(Record& record, const Timed& timed, const Medians& medians, const Comparison& with, int host_functions) {
   if (timed.variant->host_callbacks) return;
   const double run_ms = run_ms_of(timed, medians, with.mode), for_launches_ms = least_run_ms + launch_ms * medians.calls;
@@ -91,7 +91,7 @@ void note_kernels(Record& record, const Timed& timed, std::vector<profile::Compi
     timed.result->kernels.push_back({kernels[i].name, kernels[i].registers, kernels[i].local_bytes});
 }
 
-// What a variant takes may depend on its data: then executions on the very inputs of timed rounds take what was timed on them.
+// Compares executions on the inputs of timed rounds with the samples on those inputs: a variant's time may depend on its data.
 bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const Comparison& with, std::mt19937_64& random) {
   const std::vector<std::uint64_t> inputs = timed_inputs(timed, with.constants_since_round, audited_rounds, random);
   if (inputs.empty()) return false;
@@ -104,14 +104,14 @@ bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const Comparis
   return took_as_timed(timed, inputs, medians_of(runs), with);
 }
 
-// Empty where an audited execution takes what a timed one does.
+// Returns why audited executions take longer than timed ones; empty if they do not.
 std::string why_times_differ(const Timed& timed, const Comparison& with) {
   if (with.mode == TimingMode::timer) return "the timer reads blocks of runs";
   if (with.by_host_memory) return "a buffer lies in host memory, whose accesses CUPTI makes longer";
   return timed.variant->host_callbacks ? "host functions are part of the run" : "";
 }
 
-// The audited executions are like the timed ones, so what they took must be what was timed.
+// Audited executions are like the timed ones, so their durations must agree.
 void compare_with_timed(Record& record, Auditor& auditor, const Timed& timed, const Medians& medians, const Comparison& with,
                         std::mt19937_64& random) {
   if (const std::string obstacle = why_times_differ(timed, with); !obstacle.empty()) {
@@ -125,7 +125,7 @@ void compare_with_timed(Record& record, Auditor& auditor, const Timed& timed, co
   record.fail_variant(*timed.result, "timed_differently", found->message, found->advice);
 }
 
-// The timer reads blocks of runs, so that its samples are no span of one.
+// The timer reads blocks of runs, so its samples are not the span of one run.
 void note_timeline(const Request& request, const Timed& timed, const std::vector<AuditedRun>& runs, const Comparison& with) {
   const double timed_ms =
       with.mode == TimingMode::timer ? 0 : median_of(timed.samples, &measure::Sample::raw_ms) - with.offset_ms;
@@ -144,7 +144,7 @@ void judge_audit(Record& record, Auditor& auditor, const Timed& timed, const std
   compare_with_timed(record, auditor, timed, medians, with, random);
 }
 
-// One finding of several may be the profiler's own, as with those of a run.
+// A finding in one renewal may be the profiler's own, as with those of a run.
 void check_renewals(Record& record, const std::vector<std::string>& begun) {
   if (2 * begun.size() <= audited_rounds) return;
   record.problem({}, "early_work",
@@ -157,7 +157,7 @@ void check_renewals(Record& record, const std::vector<std::string>& begun) {
 std::vector<std::vector<AuditedRun>> run_audited(Auditor& auditor, Record& record, const std::vector<Timed>& timed,
                                                  std::uint64_t seed) {
   std::vector<std::vector<AuditedRun>> runs(timed.size());
-  std::vector<std::string> begun;  // one of each round in which there was any
+  std::vector<std::string> begun;  // one kernel of each round that had any
   std::mt19937_64 random{random_bits(seed, stream_of_audit)};
   for (int round = 0; round < audited_rounds; ++round) {
     const std::uint64_t inputs = random();
@@ -181,7 +181,7 @@ ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, St
     record.lose(evidence::LostKind::cupti, "no CUPTI, so hidden work is sought by its effects only: " + *reason);
     return assumed;
   }
-  if (context.request.mode == TimingMode::kernel) apparatus.stopwatch.reset();  // it records, and there is one recorder
+  if (context.request.mode == TimingMode::kernel) apparatus.stopwatch.reset();  // it records, and only one recorder can exist
   Auditor auditor{session, {.start = start, .cache = context.pair.cache}};
   ProbeWork work = assumed;
   if (assumed.ms > 0) work = {.ms = auditor.probe_ms(*apparatus.stopwatch), .measured = true};

@@ -7,13 +7,14 @@
 
 namespace aisp::run {
 
-// Executes what was timed with CUPTI recording, and fails variants by what no stopwatch sees. Returns what the probe's work takes
-// by CUPTI; `assumed` where that is 0, on the host and without CUPTI. A stopwatch that records itself is gone afterwards.
+// Executes the timed variants with CUPTI recording, and fails them by findings that no stopwatch sees. Returns the duration of
+// the probe's work by CUPTI; `assumed` where that is 0, on the host and without CUPTI. A stopwatch that records itself is
+// destroyed.
 ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, Start start, const Samples& samples,
                 const ProbeWork& assumed);
 
-// What the samples are worth: times without the stopwatch's own, the figures that come from them, speedups, the best variant, and
-// the checks that can void them.
+// Judges the samples: times without the stopwatch's own, the figures derived from them, speedups, the best variant, and the
+// checks that can void them.
 void judge(const Context& context, Record& record, pair::Session& session, const Samples& samples,
            const measure::Correction& correction);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double telling_autocorrelation = 0.2;
 
-// Above it, and not by chance: of n independent samples it varies by 1 / sqrt(n).
+// Whether the correlation is above the limit, and not by chance: with n independent samples it varies by 1 / sqrt(n).
 bool drifts(const evidence::Timing& timing) {
   const double chance = 3 / std::sqrt(static_cast<double>(timing.summary.count));
   return timing.autocorrelation && *timing.autocorrelation > std::max(telling_autocorrelation, chance);
@@ -59,7 +59,7 @@ void warn_of_drift(Record& record, const std::vector<Timed>& all) {
       telling_autocorrelation, base::join(drifting, ", ")));
 }
 
-// On the host nothing else knows what memory can do; a GPU has theoretical peaks, so its ceilings only make one wonder.
+// On the host no other limit of memory is known, so this is an error; a GPU has theoretical peaks, so this is a warning.
 void check_ceiling(const Context& context, Record& record, const pair::Session& session, const Timed& timed, const Cost& cost) {
   const auto above =
       context.ground.above_ceiling(cost, session.bytes_written(*timed.variant), timed.result->timing->summary.median);
@@ -91,7 +91,7 @@ void judge(const Context& context, Record& record, pair::Session& session, const
   note_times(context.request, record, samples.timed, correction);
   for (const Timed& timed : samples.timed) {
     note_metrics(context.request, timed, offset_ms);
-    // A floor is of the whole run's time: beside a speedup of another figure it would be read as that figure's.
+    // A floor is for the whole run's time: next to a speedup of another figure it would be misread.
     if (by.metric.empty()) note_floor(context, record, session, timed);
   }
   note_claims(record, samples.timed, by, correction);

@@ -10,18 +10,19 @@
 namespace aisp::run {
 namespace {
 
-// Of the audit and the timed rounds, which have other pauses, and so another clock on a chip at its power cap.
+// The audit and the timed rounds may differ by this part: they have other pauses, and so another clock on a chip at its power
+// cap.
 constexpr double other_pace = 0.2;
-// What CUPTI takes beside a sample, at most.
+// The most that CUPTI adds to a sample.
 constexpr double audit_slack_ms = 0.003;
-// And for each kernel where they are short: it keeps those from overlapping that are independent, as the branches of a graph are.
+// The extra time for each kernel if kernels are short: CUPTI keeps independent ones, as in branches of a graph, from overlapping.
 // 320 kernels of 0.7 us in 16 branches took 1.4 to 2.5 us each under CUPTI.
 constexpr double audit_kernel_slack_ms = 0.002, short_kernel_ms = 0.003;
-// Kernels of several graphs lie one after the other in its records, too: 530 of them in 48 graphs on 16 streams took 4.1 us each,
-// and 1 us each when they were timed.
+// The same for kernels of graphs, which CUPTI serializes, too: 530 of them in 48 graphs on 16 streams took 4.1 us each, and 1 us
+// each when they were timed.
 constexpr double audit_node_slack_ms = 0.004, short_node_ms = 0.006;
 
-// What CUPTI may add to the time in which the GPU is busy.
+// Returns the most that CUPTI may add to the time in which the GPU is busy.
 double slack_ms_of(const Medians& medians) {
   const auto of_short_ones = [&](double count, double slack_ms, double short_ms) {
     return medians.busy_ms <= medians.calls * short_ms ? slack_ms * std::max(0.0, count - 1) : 0;
@@ -30,8 +31,8 @@ double slack_ms_of(const Medians& medians) {
                                    of_short_ones(medians.nodes, audit_node_slack_ms, short_node_ms));
 }
 
-// The median over these inputs of the variant's samples on each: of all of them, or of the first alone. None where none of these
-// samples was timed.
+// Returns the median over these inputs of the variant's median sample on each, or of its first sample alone. Nothing if there are
+// no such samples.
 std::optional<double> raw_ms_on(const Timed& timed, const std::vector<std::uint64_t>& inputs, bool first) {
   std::vector<double> on_each;
   for (const std::uint64_t seed : inputs) {
@@ -70,10 +71,10 @@ std::optional<Difference> difference(const Variant& variant, const Medians& medi
     return Difference{
         fmt::format("the GPU was busy for {:.4g} ms in an execution that was timed as {:.4g} ms", medians.busy_ms, timed_ms),
         "do all work between the start and the end of launch.stream's"};
-  // A control without outputs may be slower when timed: nobody verifies that it does the same twice, and no work is left out of
-  // its time.
+  // A control without outputs may be slower when timed: nothing verifies that it repeats its work, and its time leaves no work
+  // out.
   if (variant.outputs == no_outputs) return std::nullopt;
-  // From an immediate start CUPTI makes the host's calls longer, so only a time that it did not reach tells.
+  // From an immediate start CUPTI makes the host's calls longer, so only a timed sample above the audited time is evidence.
   const bool released = with.start == Start::released;
   const double audited_ms = released ? medians.span_ms : medians.host_ms;
   const double least_ms = (1 + (released ? other_pace : 1)) * audited_ms + (released ? audit_slack_ms : 0.05);

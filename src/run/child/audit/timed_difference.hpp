@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What audited executions took, held against how executions like them were timed.
+// Compares the durations of audited executions with the timed samples.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace aisp::run {
 
-// How the samples were taken that audited executions are held against.
+// The conditions of the samples that audited executions are compared with.
 struct Comparison {
   TimingMode mode;
   Start start;
@@ -22,9 +22,9 @@ struct Comparison {
   int constants_since_round;
 };
 
-struct Medians {  // of one variant's audited executions
+struct Medians {  // medians of one variant's audited executions
   double busy_ms = 0, span_ms = 0, host_ms = 0;
-  double run_ms = 0;  // of the host in run()
+  double run_ms = 0;  // host time in run()
   double calls = 0;   // kernels and copies
   double nodes = 0;   // kernels that graphs launched
 };
@@ -35,15 +35,15 @@ struct Difference {
   std::string message, advice;
 };
 
-// Between what audited executions took and `raw_ms`, which executions like them were timed as.
+// Compares audited durations with `raw_ms`, the timed median of such executions; nothing if they agree.
 std::optional<Difference> difference(const Variant& variant, const Medians& medians, double raw_ms, const Comparison& with);
 
-// Inputs of `count` timed rounds from `since_round` on, drawn at random; each comes as often as samples were taken on it. None
-// where no sample was.
+// Returns the inputs of `count` timed rounds from `since_round` on, drawn at random in proportion to the samples taken on them.
+// Empty if there are no samples.
 std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, int count, std::mt19937_64& random);
 
-// `medians`: of executions on `inputs` of timed rounds. They must fit what was timed when the variant met these inputs, and what
-// was timed on them in all, or else it had only remembered them; where it had met all of them before, nothing speaks for it.
+// Whether executions on `inputs` of timed rounds, with these `medians`, took as long as the samples when the variant first met
+// these inputs, and as all samples on them; otherwise it may have remembered results. False if it had met all of them before.
 bool took_as_timed(const Timed& timed, const std::vector<std::uint64_t>& inputs, const Medians& medians, const Comparison& with);
 
 }  // namespace aisp::run

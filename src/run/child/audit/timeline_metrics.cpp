@@ -19,7 +19,7 @@ double idle_ns(const Timeline& timeline, double span_ns) {
   return std::max(0.0, span_ns - static_cast<double>(timeline.busy_ns));
 }
 
-// Metrics in the order in which they were first added.
+// Collects metrics in the order in which they were first added.
 class TimelineFigures {
  public:
   void add(const char* name, double value, const char* unit, Direction better) {

@@ -9,7 +9,7 @@
 
 namespace aisp::run {
 
-// Executions without a gap between them: nothing is restored, emptied or waited for.
+// Executes without a gap between runs: nothing is restored, emptied or waited for.
 class BackToBack {
  public:
   explicit BackToBack(pair::Session& session);
@@ -17,7 +17,8 @@ class BackToBack {
   BackToBack(const BackToBack&) = delete;
   BackToBack& operator=(const BackToBack&) = delete;
 
-  // Returns when fewer than `ahead` batches are open, so that the GPU has work while the host looks elsewhere.
+  // Queues runs and returns when fewer than `ahead` batches are open, so that the GPU has work while the host does something
+  // else.
   static constexpr std::size_t most_ahead = 8;
   // All calls until finish() must be alike.
   measure::Progress queue(const Variant& variant, int runs, std::size_t ahead);

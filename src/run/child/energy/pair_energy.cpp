@@ -12,11 +12,11 @@
 namespace aisp::run {
 namespace {
 
-// The host may be held up for tens of milliseconds: that much must be queued. One long execution is enough.
+// The host may be delayed for tens of milliseconds: that much work must be queued. One long execution is enough.
 constexpr double long_run_s = 0.02;
 std::size_t batches_ahead(double run_s) { return run_s < long_run_s ? BackToBack::most_ahead : 2; }
 
-// Why nothing can be told of any variant.
+// Returns why energy cannot be measured for any variant; empty if it can.
 std::string obstacle(const pair::Session& session, const Ground& ground) {
   if (!session.on_gpu()) return "no joules on the host: only root may read the processor's energy counter (RAPL)";
   if (session.changes_state()) return "no joules: inputs that a run changes must be restored before the next one";
@@ -71,7 +71,7 @@ void measure_energy(const Context& context, Stages& stages, Record& record, pair
   if (!context.request.energy) return;
   if (std::string why = obstacle(session, context.ground); !why.empty())
     return record.lose(evidence::LostKind::energy, std::move(why));
-  // The times are known: whatever happens to the joules must not lose them.
+  // Times are known by now: a failure here must not lose them.
   record.send_partial();
   stages.begin(evidence::Stage::energy, context.request.limits.energy);
   const std::vector<const Timed*> metered = those_without_reset(record, timed);

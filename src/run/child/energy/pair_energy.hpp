@@ -10,7 +10,8 @@
 
 namespace aisp::run {
 
-// With --energy: joules a run of each variant, in a stage of its own. `timed`: with their times. What cannot be told is lost.
+// Measures for --energy the joules a run of each variant, in a stage of its own. `timed`: with their times. Records the reason if
+// it cannot.
 void measure_energy(const Context& context, Stages& stages, Record& record, pair::Session& session,
                     const std::vector<Timed>& timed);
 

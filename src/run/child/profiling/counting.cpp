@@ -40,7 +40,7 @@ evidence::Counters Counting::count(const Variant& variant) {
   counters.passes = executions;
   counters.l2_bytes = l2_bytes_;
   counters.drained = true;
-  // Draining only reads, so all that it writes is the execution's.
+  // Draining only reads, so all writes are the execution's.
   if (counters.dram_write_bytes && drained.dram_write_bytes) *counters.dram_write_bytes += *drained.dram_write_bytes;
   return counters;
 }
@@ -79,7 +79,7 @@ void profile_counters(pair::Session& session, Record& record, profile::MetricSet
       } catch (const profile::CountersRefused&) {
         throw;
       } catch (const std::exception& reason) {
-        // A kernel that waits for the host does not get to run under a profiler. The pass was not ended, so nothing follows it.
+        // A kernel that waits for the host cannot run under a profiler. The pass was not ended, so no other can follow.
         return record.lose(evidence::LostKind::counters,
                            fmt::format("no counters of {} and what follows it: {}", variant->name, reason.what()));
       }

@@ -9,8 +9,8 @@
 
 namespace aisp::run {
 
-// Reads hardware counters of variants in this process, on the session's first GPU. Each pass is an execution from a cold L2, and
-// what the execution leaves in L2 unwritten is pushed out and counted with it. Only after timed samples: a process that was
+// Reads hardware counters of variants in this process, on the session's first GPU. Each pass is an execution from a cold L2;
+// dirty lines that it leaves in L2 are written back and counted with it. Use it only after timed samples: a process that was
 // profiled once may be slower.
 class Counting {
  public:
@@ -29,8 +29,7 @@ class Counting {
 // is counted.
 bool waits_for_other_gpus(const Pair& pair, const Variant& variant);
 
-// Counters of all variants that are active, for as long as `limit_s` allows; the reasons for what is missing go to the record. A
-// CUDA error passes.
+// Counts all active variants as far as `limit_s` allows; the record gets the reasons for missing ones. CUDA errors propagate.
 void profile_counters(pair::Session& session, Record& record, profile::MetricSet set, double limit_s);
 
 }  // namespace aisp::run

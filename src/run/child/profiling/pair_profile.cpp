@@ -25,11 +25,11 @@ void count(const Context& context, Stages& stages, Record& record, Apparatus& ap
     profile_counters(*apparatus.session, record, set, limit_s);
   } catch (const std::exception& error) {
     record.lose(evidence::LostKind::counters, fmt::format("no counters: {}", error.what()));
-    apparatus.abandon();  // what was measured is complete
+    apparatus.abandon();  // measurements are complete
   }
 }
 
-// The other modes time something else than one execution from its start to its end on the GPU. 0: nothing to compare with.
+// Returns the median of one execution from its start to its end on the GPU; 0 in modes that time something else.
 double comparable_ms(TimingMode mode, const evidence::VariantResult& variant) {
   return mode == TimingMode::events && variant.timing ? variant.timing->summary.median : 0;
 }
@@ -46,7 +46,7 @@ void note_profile(const std::string& run_folder, const evidence::PairResult& pai
 
 using ProfileOne = std::function<ProfiledVariant(const Variant& variant, double timed_ms)>;
 
-// `present`: the name of the variant that is looked at, for whoever catches what is thrown.
+// `present`: the name of the variant at work, for the handler of an exception.
 void profile_each(const Context& context, Record& record, const ProfileOne& profile_one, std::string& present) {
   for (const Variant* variant : record.active()) {
     present = variant->name;

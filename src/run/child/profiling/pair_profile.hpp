@@ -6,9 +6,8 @@
 
 namespace aisp::run {
 
-// The stages behind all others that look inside the variants, as far as they were asked for: hardware counters and timelines.
-// Whatever goes wrong here costs what they would have shown, never the result; a CUDA error costs the apparatus too, which is
-// abandoned then. `start`: from which the variants can be executed.
+// Profiles the variants in the last stages, as far as requested: hardware counters and timelines. A failure here loses the
+// profile, never the result; after a CUDA error the apparatus is abandoned too. `start`: from which the variants can be executed.
 void look_inside(const Context& context, Stages& stages, Record& record, Apparatus& apparatus, Start start);
 
 }  // namespace aisp::run

@@ -15,7 +15,7 @@
 namespace aisp::run {
 namespace {
 
-// For as long as it lives, a pair's own ranges and marks go to a log too.
+// Logs a pair's own ranges and marks, too, as long as it lives.
 class LoggedRanges {
  public:
   LoggedRanges(pair::LaunchState& launch, profile::RangeLog& log)
@@ -71,7 +71,7 @@ Profiler::~Profiler() = default;
 
 profile::Recording Profiler::record(const Variant& variant, profile::Detail detail) {
   recorder_.start(detail);
-  // What CUPTI does at the first launch of each kernel and graph took 0.1 ms and more, which the second does not pay.
+  // CUPTI's work at the first launch of each kernel and graph took 0.1 ms and more, which the second does not pay.
   executor_.load(variant);
   measure::Capture capture{.digest = false};
   executor_.make_ready(variant, capture);

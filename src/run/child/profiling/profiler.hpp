@@ -18,13 +18,13 @@ struct ProfiledVariant {
   std::string trace;  // Chrome trace
 };
 
-// Untimed executions of a GPU pair's variants under CUPTI, started as the timed ones were: behind a gate or at once, with a cold
-// L2 or a hot one. Throws Unsupported without CUPTI.
+// Executes a GPU pair's variants untimed under CUPTI, started as the timed ones were: released by a gate or at once, with a cold
+// or a hot L2. Throws Unsupported without CUPTI.
 class Profiler {
  public:
   Profiler(pair::Session& session, Start start, Cache cache);
   ~Profiler();
-  // `timed_ms`: median of its timed samples, 0 when there are none with which the recording can be compared.
+  // `timed_ms`: median of its timed samples; 0 if none can be compared with the recording.
   ProfiledVariant run(const Variant& variant, const std::string& target, double timed_ms);
 
  private:
@@ -37,11 +37,11 @@ class Profiler {
   profile::ActivityRecorder recorder_;
 };
 
-// One execution of a host pair's variant, by what the kernel counted for this process; its trace has the pair's ranges and marks,
-// and the resident memory at each of them.
+// Profiles one execution of a host pair's variant by the kernel's counts for this process; its trace has the pair's ranges and
+// marks, and the resident memory at each of them.
 ProfiledVariant profile_on_host(pair::Session& session, const Variant& variant, const std::string& target);
 
-// What the workload marks becomes NVTX's ranges and marks.
+// Turns the workload's marks into NVTX ranges and marks.
 inline void watch_ranges(pair::Session& session) {
   session.launch().on_push_range = profile::push_range;
   session.launch().on_pop_range = profile::pop_range;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warm-up and the timed rounds.
+// Runs the warm-up and the timed rounds.
 #include "run/child/timing/pair_sampling.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace {
 constexpr double shortest_warmup_s = 0.1;
 // Preparing again may take this much of the stage.
 constexpr double longest_prepare_share = 0.3;
-// The reference of the verification took longer than this: it is not computed again beside the samples.
+// A reference that took longer than this in verification is not computed again during the samples.
 constexpr double longest_reference_s = 2;
 
 std::unique_ptr<measure::Stopwatch> make_stopwatch(const Context& context, pair::Session& session, Start start) {

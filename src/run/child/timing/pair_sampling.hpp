@@ -13,25 +13,24 @@
 
 namespace aisp::run {
 
-// Makes the stopwatch and runs rounds that do not count. Returns what the stopwatch reads beyond the work, as far as these rounds
-// tell, in milliseconds.
+// Makes the stopwatch and runs rounds that do not count. Returns these rounds' estimate of the stopwatch's offset, in
+// milliseconds.
 double warm_up(const Context& context, const Stages& stages, const Record& record, Apparatus& apparatus, Start start);
 
-// The timed rounds, and the checks of what was seen beside them; failures go to the record. `offset_ms`: of the warm-up.
+// Runs the timed rounds and their checks; failures go to the record. `offset_ms`: of the warm-up.
 Samples measure_rounds(const Context& context, const Stages& stages, Record& record, const Apparatus& apparatus,
                        const Verified& verified, double offset_ms);
 
-// Of one of their times; 0 of none.
+// Returns the median of one of the samples' times; 0 if there are none.
 double median_of(const std::vector<measure::Sample>& samples, double measure::Sample::*value);
 
-// Some of the pair's buffers are in the host's memory, so that its caches and the migration of pages have a say in its times.
+// Whether some of the pair's buffers are in the host's memory, so that its caches and page migration affect the times.
 bool by_host_memory(const pair::Session& session);
 
-// `outside_ms`: CPU time of the pair's child processes outside of the timed samples, in all rounds together.
+// Checks the CPU time of the pair's child processes. `outside_ms`: outside the timed samples, in all rounds together.
 void check_children(const Context& context, Record& record, const std::vector<Timed>& timed, double outside_ms);
 
-// What timed samples showed besides their times: each variant gets its counts, and fails by what was found. `timed` in the order
-// that `watch` knows.
+// Counts the findings of timed samples besides their times, and fails variants by them. `timed` in the order that `watch` knows.
 void check_samples(const Context& context, Record& record, const pair::Session& session, const Verified& verified,
                    const std::vector<Timed>& timed, const verify::SampleWatch& watch);
 

@@ -26,7 +26,7 @@ Renewal::Kind Renewal::due(int round, double elapsed_s) {
   if (round == everything_in_) return Kind::everything;
   if (round == 0 || round == variable_in_) return Kind::variable;
   const bool cheap = spent_s_ + draw_s_ <= most_share * elapsed_s;
-  // Now and then not, so that rounds on known inputs are there to compare with.
+  // Skips some renewals, so that there are rounds on known inputs to compare with.
   return cheap && random_() % 8 != 0 ? Kind::variable : Kind::none;
 }
 
@@ -37,7 +37,7 @@ std::uint64_t Renewal::draw(Kind kind) {
     session_.refill(random_());
     std::shuffle(variants_.begin(), variants_.end(), random_);
     for (const Variant* variant : variants_) session_.prepare(*variant);
-    // What was written to files is not to be written back to the disk beside the samples.
+    // Writes files back now, so that this does not happen during samples.
     if (session_.has_files()) sync();
   }
   const double variable_s = base::monotonic_s();

@@ -9,23 +9,24 @@
 
 namespace aisp::run {
 
-// New inputs while samples are timed, in rounds that nobody can foresee: as often as they take a small part of the time, and at
-// least twice. Once everything is new, constant inputs and files too, and every variant prepares again.
+// Renews inputs between timed samples, in random rounds: as often as that takes a small part of the time, and at least twice.
+// Once it renews everything, constant inputs and files too, and every variant prepares again.
 class Renewal {
  public:
-  // `prepare_s`: what the preparing of all variants took; above `most_prepare_s` constant inputs stay as they are.
+  // `prepare_s`: the time that all variants took to prepare; above `most_prepare_s` constant inputs stay as they are.
   Renewal(pair::Session& session, std::vector<const Variant*> variants, int min_rounds, std::uint64_t seed, double prepare_s,
           double most_prepare_s);
 
-  // Constant inputs, files and what variants prepare stay as they are, because preparing again would take too long.
+  // Whether constant inputs, files and prepared data stay as they are, because preparing again would take too long.
   bool keeps_what_is_prepared() const { return has_constants_ && everything_in_ < 0; }
 
   enum class Kind { none, variable, everything };
-  // Before round `round`, `elapsed_s` after the first began. Whoever looks at outputs must have settled what it saw.
+  // Returns what to renew before round `round`, `elapsed_s` after the first began. Findings on the present inputs must be settled
+  // before.
   Kind due(int round, double elapsed_s);
-  // Draws them and returns the seed that gives the variable inputs again.
+  // Renews inputs and returns the seed that gives the variable ones again.
   std::uint64_t draw(Kind kind);
-  // A drawing of the variable inputs takes a large part of such a time.
+  // Whether renewing the variable inputs takes a large part of such a time.
   bool dear_beside(double seconds) const { return draw_s_ > most_share * seconds; }
 
  private:
@@ -40,22 +41,22 @@ class Renewal {
   double spent_s_ = 0;
 };
 
-// The inputs that timed rounds run on. Before others come, what was seen of the present ones is settled; against the float64
-// reference once, in a round that nobody can foresee, or else at the end.
+// The inputs of timed rounds. Before they are replaced, findings on them are settled; once, in a random round or else at the end,
+// also against the float64 reference.
 class PresentInputs {
  public:
-  // `with_reference`: it is computed at all. `seed`: of the choice of the inputs that are compared with it.
+  // `with_reference`: whether the reference is computed at all. `seed`: chooses the inputs that are compared with it.
   PresentInputs(Renewal renewal, verify::SampleWatch& watch, bool with_reference, std::uint64_t seed)
       : renewal_{std::move(renewal)}, watch_{watch}, with_reference_{with_reference}, random_{seed} {}
 
   Renewal& renewal() { return renewal_; }
-  // Others, of this kind, take their place.
+  // Replaces inputs of this kind.
   void replace(Renewal::Kind kind) {
     if (reference_is_due() && random_() % 4 == 0) watch_.check_truth();
     watch_.settle();
     watch_.inputs_drawn(renewal_.draw(kind));
   }
-  // No more samples come.
+  // Settles the last inputs after the last sample.
   void end() {
     if (reference_is_due()) watch_.check_truth();
     watch_.settle();

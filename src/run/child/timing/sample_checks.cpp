@@ -13,16 +13,16 @@
 namespace aisp::run {
 namespace {
 
-// Of the CPU, that child processes may take in a round beside its samples: to fall asleep and to be woken; on the host also a
-// share of the shortest sample. Those of a GPU pair have nothing to do that its time would show.
+// CPU time that child processes may take per round outside its samples, to fall asleep and to be woken; on the host also a share
+// of the shortest sample. Children of a GPU pair have nothing to do that its time would show.
 constexpr double most_child_ms = 0.02, most_child_ms_on_gpu = 0.005, most_child_share = 0.1;
-// Other work shorter than this is the host's own delay in asking.
+// Other work shorter than this is the host's own delay in polling.
 constexpr double least_other_work_ms = 0.25, least_other_work_share = 0.02;
-// A time on inputs that some variant had seen may be shorter by this share.
+// Times on inputs that some variant has seen may be shorter by this share.
 constexpr double most_shortened = 0.1;
 constexpr std::size_t fewest_first = 4;
 constexpr double shortest_told_ms = 0.002;
-// How much longer than in verification a timed execution may take: other work on the machine.
+// A timed execution may take this many times as long as in verification, because of other work on the machine.
 constexpr double most_beyond_verified = 2, least_beyond_verified_ms = 0.5;
 
 std::string listed(const std::vector<std::string>& texts) { return texts.empty() ? std::string{} : texts.front(); }
@@ -40,7 +40,7 @@ void check_findings(Record& record, const Timed& timed, const verify::SampleWatc
                         "fork other streams from launch.stream with events; do the work on the GPU, not in run()");
 }
 
-// The lower quartile: on a busy machine a thread that goes to sleep may be seen at work now and then.
+// Judges by the lower quartile: on a busy machine a thread that goes to sleep may be seen at work now and then.
 void check_idle(Record& record, const Timed& timed, std::vector<double> idle_cpu_ms) {
   if (idle_cpu_ms.empty()) return;
   std::ranges::sort(idle_cpu_ms);
@@ -52,8 +52,9 @@ void check_idle(Record& record, const Timed& timed, std::vector<double> idle_cpu
       std::string{"let threads of the pair wait between runs"} + measure::who_spins);
 }
 
-// The executions of the verification were like the timed ones, and colder. What other programs took of the CPUs does not count:
-// those that they disturbed are left out, and of these what threads waited for a CPU is taken off.
+// Compares with executions of the verification, which were like the timed ones, and colder. CPU time of other programs does not
+// count: executions that they disturbed are left out there, and timed ones are reduced by the time their threads waited for a
+// CPU.
 void compare_with_verified(const Context& context, Record& record, const Timed& timed,
                            const std::vector<verify::Outcome>& outcomes) {
   const auto outcome = std::ranges::find(outcomes, timed.variant->name, &verify::Outcome::variant);
@@ -83,7 +84,7 @@ void check_other_work(Record& record, const Timed& timed) {
 void check_remembered(Record& record, const Timed& timed, std::vector<double> first_ms, std::vector<double> later_ms) {
   if (first_ms.size() < fewest_first || later_ms.size() < fewest_first) return;
   const double first = measure::median(first_ms), later = measure::median(later_ms);
-  // All but a few of the later ones must be faster than all but a few of the first: one slow group is no proof.
+  // Nearly all later samples must be faster than nearly all first ones: one slow group is no proof.
   std::ranges::sort(first_ms);
   std::ranges::sort(later_ms);
   const bool apart = measure::percentile(later_ms, 75) < measure::percentile(first_ms, 25);
@@ -104,8 +105,8 @@ void check_first_on_inputs(Record& record, const Timed& timed) {
   if (timed.result->status == evidence::Status::passed) check_remembered(record, timed, own_new_ms, again_ms);
 }
 
-// A variant that remembers results is faster on inputs that it, or another variant, has seen. Where the host's caches have a say
-// every variant is. Empty where such times tell.
+// Returns why times on repeated inputs are no evidence that a variant remembers results, as when the host's caches make every
+// variant faster on inputs it has seen; empty if they are.
 std::string why_repeats_tell_nothing(const pair::Session& session, Start start) {
   if (by_host_memory(session)) return "a buffer lies in host memory, which the host's caches make faster";
   return start == Start::immediate ? "the host's work is part of the time" : "";
@@ -125,7 +126,7 @@ bool by_host_memory(const pair::Session& session) {
 }
 
 void check_children(const Context& context, Record& record, const std::vector<Timed>& timed, double outside_ms) {
-  // In another program's process its children are not the pair's.
+  // In another program's process the children are not the pair's.
   if (!context.request.own_process || timed.empty() || timed.front().samples.empty()) return;
   double shortest_ms = INFINITY;
   for (const Timed& each : timed) shortest_ms = std::min(shortest_ms, median_of(each.samples, &measure::Sample::raw_ms));

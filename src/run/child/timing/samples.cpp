@@ -10,14 +10,14 @@
 namespace aisp::run {
 namespace {
 
-// The probe kernel's own duration on an H200; used where CUPTI is missing.
+// The probe kernel's own duration on an H200; used if CUPTI is missing.
 constexpr double assumed_probe_ms = 0.0013;
-// Events less their offset against CUPTI's durations (tests/measure/agreement_gpu_test.cu).
+// The error of event times, minus their offset, against CUPTI's durations (tests/measure/agreement_gpu_test.cu).
 constexpr double events_accuracy_ms = 2e-4;
-// The same without CUPTI: the least kernel takes between 0.8 and 1.8 us on any GPU.
+// The same without CUPTI: the smallest kernel takes between 0.8 and 1.8 us on any GPU.
 constexpr double assumed_accuracy_ms = 5e-4;
 
-// A state is read behind each round; without alternation the rounds of one variant come after those of the one before.
+// A state is read after each round; without alternation the rounds of one variant follow those of the one before.
 std::span<const evidence::GpuState> states_of(std::span<const evidence::GpuState> states, std::size_t variant,
                                               std::size_t variants, bool alternate) {
   if (alternate) return states;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What timed rounds gave, and what of it is the stopwatch's own.
+// The results of timed rounds, and the stopwatch's own part of them.
 #pragma once
 #include <vector>
 
@@ -12,24 +12,24 @@ namespace aisp::run {
 
 struct Samples {
   std::vector<Timed> timed{};      // the baseline first
-  std::vector<double> probe_ms{};  // raw readings of the stopwatch for the least work there is, one a round
-  // The stopwatch's own time as far as it was known when the last partial result was sent; without one, by the warm-up.
+  std::vector<double> probe_ms{};  // raw readings of the stopwatch for the probe, the least work possible, one a round
+  // The stopwatch's offset as known when the last partial result was sent; before that, by the warm-up.
   double known_offset_ms = 0;
-  int constants_since_round = 0;  // from which on constant inputs are what they are at the end
+  int constants_since_round = 0;  // the round since which constant inputs have not changed
 };
 
-// How long the least work there is (Stopwatch::time_probe) takes by itself.
+// The duration of the probe's work (Stopwatch::time_probe) by itself.
 struct ProbeWork {
-  double ms = 0;          // 0: the stopwatch reads nothing but it, or there is none
+  double ms = 0;          // 0: the stopwatch reads this work alone, or there is none
   bool measured = false;  // by CUPTI, not assumed
 };
-// What is known before the audit.
+// Returns the probe's work as known before the audit.
 ProbeWork assumed_probe_work(const Context& context);
 
-// It refers to the readings in `samples`, which must outlive it.
+// Returns a correction that refers to the readings in `samples`, which must outlive it.
 measure::Correction correction_of(const Pair& pair, const Samples& samples, const ProbeWork& work);
 
-// The corrected times so far, of each variant with samples, go to its result.
+// Writes the corrected times so far into the result of each variant with samples.
 void note_times(const Request& request, Record& record, const std::vector<Timed>& timed, const measure::Correction& correction);
 
 }  // namespace aisp::run

@@ -10,7 +10,7 @@ namespace aisp::run {
 namespace {
 
 constexpr double partial_every_s = 1;
-// Reading it must not fill short rounds.
+// Reading the GPU's state more often would dominate short rounds.
 constexpr double state_every_s = 0.01;
 constexpr int quick_resamples = 200;  // enough to decide whether to go on; the reported interval uses more
 
@@ -65,7 +65,7 @@ measure::Sample TimedRounds::time(std::size_t index) {
   watchers_.samples.look(index, capture, taken);
   note_limits(index);
   timed.samples.push_back(taken);
-  // The rounds keep the one, and what is told of them before they end the other.
+  // The rounds keep one copy, partial results the other.
   watchers_.leaks.harness_keeps(bytes_of_marks(taken) + bytes_of_marks(timed.samples.back()));
   return taken;
 }
@@ -89,7 +89,7 @@ measure::Interval TimedRounds::speedup(const std::vector<measure::Sample>& basel
 }
 
 void TimedRounds::after_round(int round) {
-  // The copies that samples are compared with are there by now.
+  // The copies that samples are compared with have been allocated by now.
   if (round == 1) watchers_.leaks.before();
   else watchers_.leaks.round_ended();
   round_s_ = base::monotonic_s() - round_start_s_;

@@ -14,21 +14,22 @@
 
 namespace aisp::run {
 
-// What stands beside the rounds and sees them: what samples computed, on which inputs, and the memory they leave.
+// Observers of the rounds: the results of samples, their inputs, and the memory they leave.
 struct Watchers {
   verify::SampleWatch& samples;
   PresentInputs& inputs;
   verify::LeakWatch& leaks;
 };
 
-// The steps of measure::sample_rounds for a pair: what is timed, looked at and told in each round. `samples` grows with them.
+// Implements the callbacks of measure::sample_rounds for a pair: timing, checks and reports of each round. `samples` grows with
+// them.
 class TimedRounds {
  public:
   TimedRounds(const Context& context, const Stages& stages, Record& record, measure::Stopwatch& stopwatch,
               const Watchers& watchers, Samples& samples)
       : context_{context}, stages_{stages}, record_{record}, stopwatch_{stopwatch}, watchers_{watchers}, samples_{samples} {}
 
-  // Once.
+  // Takes all samples. Call it once.
   measure::Sampling take(const measure::SamplingOptions& options);
 
  private:
@@ -48,12 +49,12 @@ class TimedRounds {
   measure::Stopwatch& stopwatch_;
   Watchers watchers_;
   Samples& samples_;
-  std::set<std::size_t> limits_told_;  // variants whose changed limits have been told
+  std::set<std::size_t> limits_told_;  // variants whose changed limits have been reported
   int present_round_ = 0;
   double start_s_ = 0, round_start_s_ = 0;
-  double round_s_ = 0;  // the last one took
+  double round_s_ = 0;  // duration of the last one
   double last_partial_s_ = 0, last_state_s_ = 0;
-  double looked_at_ = 0;  // relative width of an interval; the last of a look is one that was too wide, if any was
+  double looked_at_ = 0;  // relative width of the last interval inspected; one that was too wide, if any was
 };
 
 }  // namespace aisp::run

@@ -20,7 +20,7 @@ namespace {
 
 // The driver gives memory out in pages of 2 MiB, and puts small allocations together in them.
 constexpr std::uint64_t granularity_bytes = std::uint64_t{2} << 20;
-// Code that a first launch loads, its constants and its stacks.
+// The code that a first launch loads, its constants and its stacks.
 constexpr std::uint64_t code_bytes = std::uint64_t{32} << 20;
 
 std::string text_of(std::uint64_t bytes) { return base::human_bytes(static_cast<double>(bytes)); }
@@ -90,10 +90,10 @@ void account_memory(const Context& context, Record& record, pair::Session& sessi
     result.memory = memory_of(session, *variant, start, free_before, host_peak_is_own);
     if (!host_peak_is_own && variant == &context.pair.baseline)
       record.lose(evidence::LostKind::other, "no peak of host memory per variant, only of all: this kernel does not reset it");
-    // What one variant loads stays for the next, so the last says it all.
+    // Code that one variant loads stays for the next, so the last says it all.
     if (session.on_gpu()) apart = disagreement(result.memory, session.buffers().size());
   }
-  // Inside of another program, its allocators have a part in it.
+  // Inside another program, its allocators contribute to the difference.
   if (!apart.empty() && !uses_libraries(context.pair) && !base::embedded()) record.warn(std::move(apart));
 }
 

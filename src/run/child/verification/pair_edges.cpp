@@ -22,7 +22,7 @@ void absorb(Record& record, verify::Outcome& outcome) {
   record.absorb_failures(outcome);
 }
 
-// Sizes that the edge does not name are those of the run.
+// Verifies one edge; sizes that it does not name are those of the run.
 void verify_edge(const Context& context, Record& record, const Case& edge, Start start) {
   pair::SessionOptions session_of_edge = session_options(context);
   session_of_edge.small_shape = context.pair.verification == Verification::small_shape;
@@ -46,7 +46,7 @@ void verify_edges(const Context& context, Stages& stages, Record& record, Start 
   if (context.pair.edges.empty() || !context.request.sizes.empty()) return;
   stages.begin(evidence::Stage::edges, context.request.limits.verify);
   for (const Case& edge : context.pair.edges) {
-    // Where an edge before found the baseline wrong, there is nothing to hold the others against.
+    // If an earlier edge found the baseline wrong, there is nothing to compare the others with.
     const std::vector<const Variant*> active = record.active();
     if (active.empty() || active.front() != &context.pair.baseline) break;
     record.begin_edge(edge);

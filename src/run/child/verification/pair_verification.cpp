@@ -23,7 +23,7 @@ verify::Options options_for(const Context& context, std::uint64_t seed) {
   return options;
 }
 
-// Against the float64 reference.
+// Records the accuracy against the float64 reference.
 void note_accuracy(evidence::VariantResult& variant, const evidence::Accuracy& accuracy) {
   const double unquantized = variant.accuracy ? variant.accuracy->unquantized_l2 : 0;
   variant.accuracy.reset();
@@ -32,7 +32,7 @@ void note_accuracy(evidence::VariantResult& variant, const evidence::Accuracy& a
   variant.accuracy->unquantized_l2 = std::max(unquantized, accuracy.unquantized_l2);
 }
 
-// Against the baseline, at the timed shape of a pair whose reference was computed at its small one.
+// Records the agreement with the baseline, at the timed shape of a pair whose reference was computed at its small one.
 void note_agreement(evidence::VariantResult& variant, const evidence::Accuracy& accuracy) {
   if (!variant.accuracy) return;
   variant.accuracy->versus_baseline_l2 = std::max(variant.accuracy->versus_baseline_l2, accuracy.versus_baseline_l2);
@@ -58,7 +58,7 @@ void absorb_timed_shape(const Context& context, Record& record, std::vector<veri
     evidence::VariantResult& variant = record.of(outcome.variant);
     if (context.pair.verification == Verification::small_shape) note_agreement(variant, outcome.accuracy);
     else note_accuracy(variant, outcome.accuracy);
-    // What a user pays, the first at the timed shape: a later one may find what the first tuned or compiled.
+    // The cost a user pays is the first at the timed shape: a later one may find what the first tuned or compiled.
     if (variant.prepare_ms == 0) variant.prepare_ms = outcome.prepare_ms;
   }
 }
@@ -87,7 +87,7 @@ void warn_of_loose_limits(const Pair& pair, Record& record) {
       record.warn(std::move(*warning));
 }
 
-// Nothing is wrong with it where preparing is what the pair is about; a reader must know.
+// Warns that constant inputs are not renewed: right for a pair about preparing, but readers must know.
 void warn_of_constant_inputs(Record& record, const pair::Session& session) {
   if (session.only_constant_inputs())
     record.warn(
@@ -115,7 +115,7 @@ std::optional<Verified> verify_first(const Context& context, Record& record, pai
     return verify_shapes(context, record, session, options, nullptr);
   });
   absorb_timed_shape(context, record, verified.outcomes);
-  // Of the timed shape where there are two, and of the run's own seed.
+  // The digests are those of the timed shape if there are two, and of the run's own seed.
   for (const verify::Outcome& outcome : verified.outcomes) note_digests(record.of(outcome.variant), outcome);
   warn_of_loose_limits(context.pair, record);
   warn_of_constant_inputs(record, session);

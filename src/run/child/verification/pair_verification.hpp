@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What verification says of each variant, and what it costs the pair.
+// Verifies the variants of a pair and records the failures.
 #pragma once
 #include <functional>
 #include <optional>
@@ -15,21 +15,21 @@ namespace aisp::run {
 
 struct Verified {
   std::vector<verify::Outcome> outcomes;
-  Start start = Start::released;  // from which all variants could be executed
+  Start start = Start::released;  // the start from which all variants could be executed
 };
 
-// Calls `verify` with `start` and, where a variant cannot be released with its work queued, once more with an immediate start.
+// Calls `verify` with `start` and, if a variant cannot be released with its work queued, again with an immediate start.
 Verified verify_from(Start start, Record& record, const std::function<std::vector<verify::Outcome>(Start)>& verify);
 
-// With the run's seed, at the timed shape and, before that, at the small one of a pair that has one. The outcomes are those at
-// the timed shape, of the variants that passed: only these are timed. Nothing when the pair failed.
+// Verifies with the run's seed at the timed shape and, before that, at the pair's small shape if it has one. Returns the outcomes
+// at the timed shape of the variants that passed: only these are timed. Nothing if the pair failed.
 std::optional<Verified> verify_first(const Context& context, Record& record, pair::Session& session);
 
-// The same with other inputs, which must change the outputs of `first`. Returns the start that holds from here on.
+// Verifies again with other inputs, which must change the outputs of `first`. Returns the start to use from now on.
 std::optional<Start> verify_again(const Context& context, Record& record, pair::Session& session, const Verified& first);
 
-// Verifies the pair at the sizes of its edges, each in a session of its own; none where somebody set sizes, because edges are of
-// the pair's own. `start`: from which its variants were verified at the timed shape. Failures go to the record.
+// Verifies the pair at the sizes of its edges, each in a session of its own; none if the user set sizes, because edges belong to
+// the pair's own sizes. `start`: from which its variants were verified at the timed shape. Failures go to the record.
 void verify_edges(const Context& context, Stages& stages, Record& record, Start start);
 
 }  // namespace aisp::run
