@@ -47,7 +47,7 @@ __global__ __launch_bounds__(merge_threads) void merge_kernel(uint4* o, const fl
 struct Task {
   int chunk, first_slot, slots;
 };
-// Who has which chunks, and where a GPU keeps keys and values of all of them: what its queries see lies together, and a chunk's
+// The chunks of each GPU, and where it keeps keys and values of all of them: what its queries see lies together, and a chunk's
 // own keys last. Its own are two slots from first_own on.
 struct Split {
   std::array<std::array<int, 2>, gpus> own;
