@@ -68,7 +68,11 @@ void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::st
   for (const suite::Setting& setting : suite::settings())
     if (!left_out(setting.name)) add_setting(app, flags, setting);
   if (!left_out("profile")) app.add_flag("--no-profile", flags.no_profile, "the same as --profile none")->group("Settings");
-  app.add_option("--config", flags.config_file, "settings in TOML [aisp.toml, where there is one]")->type_name("FILE");
+  app.add_option("--config", flags.config_files, "settings in TOML [aisp.toml, where there is one]")
+      ->type_name("FILE")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--json", flags.json, "the results as JSON, '-' for the standard output, where nothing else appears then")
       ->type_name("FILE");
   app.add_flag("--allow-skipped", flags.allow_skipped, "exit 0, not 5, when nothing could run on this machine");
@@ -85,7 +89,11 @@ void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::st
 
 suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configuration configuration) {
   std::error_code ignored;
-  if (!flags.config_file.empty()) suite::apply_file(configuration, flags.config_file);
+  if (flags.config_files.size() > 1)
+    throw base::Error{base::Exit::usage,
+                      fmt::format("--config is given twice, with {} and {}; put all settings into one file",
+                                  base::one_line(flags.config_files[0], 60), base::one_line(flags.config_files[1], 60))};
+  if (!flags.config_files.empty()) suite::apply_file(configuration, flags.config_files.front());
   else if (std::filesystem::is_regular_file(default_config_file, ignored)) suite::apply_file(configuration, default_config_file);
   for (const suite::Setting& setting : suite::settings()) {
     const auto found = flags.values.find(std::string{setting.name});

@@ -24,8 +24,8 @@ struct SuiteFlags : TargetFlags {
   std::map<std::string, std::vector<std::string>> values;  // setting -> what its flag was given
   std::map<std::string, std::string> switches;             // likewise: "true" without a value, empty when it was not given
   bool no_profile = false;
-  std::string config_file;
-  std::string json;  // file, or "-" for the standard output; empty: none
+  std::vector<std::string> config_files;  // one at most
+  std::string json;                       // file, or "-" for the standard output; empty: none
   bool quiet = false;
   std::string color = "auto";
   bool allow_skipped = false;

@@ -116,7 +116,7 @@ Fit fit_of(const Question& q, NumberType weights, NumberType cache) {
   Fit fit{.weights = weights, .cache = cache};
   fit.weights_bytes = q.model.parameters * bytes_per_element(weights);
   fit.cache_bytes = q.batch * q.model.positions_held(q.context) * q.model.kv_elements_per_token() * bytes_per_element(cache);
-  fit.gpus_needed = std::ceil(fit.total_bytes() / q.gpu->memory_bytes.value);
+  fit.gpus_needed = std::ceil(fit.total_bytes() / q.gpu->memory().value);
   fit.fits = fit.gpus_needed <= q.gpus;
   return fit;
 }
@@ -129,12 +129,13 @@ Estimate estimate(const Question& q) {
   e.flops_s = q.gpu->rate(e.math).value;
   e.bytes_s = q.gpu->memory_bytes_s.value;
   e.ridge = q.gpu->ridge(e.math);
-  e.memory_bytes = q.gpus * q.gpu->memory_bytes.value;
+  e.memory_bytes = q.gpus * q.gpu->memory().value;
   e.cache_bytes_per_token = q.model.kv_elements_per_token() * bytes_per_element(q.cache);
   e.fit = fit_of(q, q.weights, q.cache);
   for (const NumberType precision : all_precisions()) e.by_precision.push_back(fit_of(q, precision, usual_cache(precision)));
-  e.largest_batch = std::max(
-      0.0, std::floor((e.memory_bytes - e.fit.weights_bytes) / (q.model.positions_held(q.context) * e.cache_bytes_per_token)));
+  const double sequences = (e.memory_bytes - e.fit.weights_bytes) / (q.model.positions_held(q.context) * e.cache_bytes_per_token);
+  e.largest_batch = std::max(0.0, std::floor(sequences));
+  e.largest_batch_each = std::max(0.0, std::floor(sequences / q.gpus));
   e.prefill = prefill_of(q, e);
   e.decode = decode_of(q, e, q.context);
   e.decode_weights_alone = decode_of(q, e, 0);
@@ -152,12 +153,12 @@ const machine::Fact& limit_of(const Pass& pass, const Question& q, const Estimat
 }
 
 std::vector<machine::Doubt> doubts_of(const Question& q, const Estimate& e) {
-  return machine::doubts_of(*q.gpu, {&q.gpu->memory_bytes, &q.gpu->memory_bytes_s, &q.gpu->rate(e.math)});
+  return machine::doubts_of(*q.gpu, {&q.gpu->memory(), &q.gpu->memory_bytes_s, &q.gpu->rate(e.math)});
 }
 
 std::vector<machine::Doubt> doubts_of(const Candidate& candidate) {
   const machine::GpuSpec& gpu = *candidate.question.gpu;
-  return machine::doubts_of(gpu, {&gpu.memory_bytes, &gpu.memory_bytes_s, &gpu.rate(candidate.estimate.math), &gpu.tdp_w});
+  return machine::doubts_of(gpu, {&gpu.memory(), &gpu.memory_bytes_s, &gpu.rate(candidate.estimate.math), &gpu.tdp_w});
 }
 
 std::vector<Candidate> rank_gpus(const Question& q) {

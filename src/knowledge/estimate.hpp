@@ -77,6 +77,7 @@ struct Estimate {
   Fit fit;
   std::vector<Fit> by_precision;  // each precision with its usual cache
   double largest_batch = 0;       // floor((memory - weights) / cache of one sequence)
+  double largest_batch_each = 0;  // the same where each GPU keeps the whole cache
   // batch x prompt tokens at once. FLOP: 2 x active parameters a token, and half the square of the prompt for causal attention,
   // prompt (prompt + 1) / 2 positions a sequence. Bytes: the weights once, the cache written once.
   Pass prefill;

@@ -18,13 +18,21 @@ std::string plain(std::string_view word) {
   return text;
 }
 
-[[noreturn]] void unknown_gpu(std::string_view word) {
+// "NVIDIA H200" and "NVIDIA GeForce RTX 4090", as drivers name them, and the products' names; not "NVIDIA H200 NVL".
+bool is_name_of(const GpuSpec& spec, const std::string& wanted) {
+  const std::string reported = plain(spec.reported);
+  return wanted == plain(spec.name) || wanted == reported || wanted == "nvidia" + reported ||
+         wanted == "nvidiageforce" + reported;
+}
+
+[[noreturn]] void unknown_gpu(std::string_view word, std::string_view otherwise) {
   std::vector<std::string> names;
   for (const GpuSpec* spec : all_specs()) names.emplace_back(spec->key);
   const std::vector<std::string> near = base::nearest(names, base::lower(word));
   throw base::Error{base::Exit::usage,
                     "unknown GPU '" + std::string{word} + "'; " +
-                        (near.empty() ? "known are " + base::join(names, ", ") : "the nearest are " + base::join(near, ", "))};
+                        (near.empty() ? "known are " + base::join(names, ", ") : "the nearest are " + base::join(near, ", ")) +
+                        std::string{otherwise}};
 }
 
 }  // namespace
@@ -49,6 +57,8 @@ SourceText text_of(Source source) {
     case Source::h100_sheet: return {"NVIDIA H100 datasheet", "https://www.nvidia.com/en-us/data-center/h100/"};
     case Source::h100_whitepaper:
       return {"NVIDIA H100 architecture whitepaper", "https://resources.nvidia.com/en-us-tensor-core"};
+    case Source::h100_device:
+      return {"what CUDA reports of an H100", "https://docs.nvidia.com/cuda/cuda-runtime-api/structcudaDeviceProp.html"};
     case Source::h200_sheet: return {"NVIDIA H200 datasheet", "https://www.nvidia.com/en-us/data-center/h200/"};
     case Source::h200_device:
       return {"what CUDA reports of an H200", "https://docs.nvidia.com/cuda/cuda-runtime-api/structcudaDeviceProp.html"};
@@ -73,6 +83,7 @@ SourceText text_of(Source source) {
       return {"NVIDIA Ada architecture whitepaper",
               "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"};
     case Source::l40s_sheet: return {"NVIDIA L40S datasheet", "https://www.nvidia.com/en-us/data-center/l40s/"};
+    case Source::user: return {"the command line", ""};
   }
   return {};
 }
@@ -98,6 +109,7 @@ std::string citation(const Fact& fact) {
 
 std::vector<NamedFact> facts_of(const GpuSpec& spec) {
   std::vector<NamedFact> facts = {{"memory_bytes", &spec.memory_bytes},
+                                  {"device_bytes", &spec.device_bytes},
                                   {"bandwidth_bytes_s", &spec.memory_bytes_s},
                                   {"link_bytes_s", &spec.link_bytes_s},
                                   {"tdp_w", &spec.tdp_w},
@@ -135,13 +147,15 @@ std::vector<const GpuSpec*> all_specs() {
   return specs;
 }
 
-const GpuSpec& find_spec(std::string_view word) {
+const GpuSpec& find_spec(std::string_view word, std::string_view otherwise) {
   const std::string wanted = plain(word);
   for (const GpuSpec* spec : all_specs())
     if (plain(spec->key) == wanted) return *spec;
   for (const GpuSpec* spec : all_specs())
     if (plain(spec->family) == wanted) return *spec;
-  unknown_gpu(word);
+  for (const GpuSpec* spec : all_specs())
+    if (is_name_of(*spec, wanted)) return *spec;
+  unknown_gpu(word, otherwise);
 }
 
 std::vector<const GpuSpec*> select_specs(const std::vector<std::string>& words) {

@@ -21,6 +21,7 @@ enum class Source : std::uint8_t {
   ga102_whitepaper,
   h100_sheet,
   h100_whitepaper,
+  h100_device,
   h200_sheet,
   h200_device,
   hgx_page,
@@ -34,6 +35,7 @@ enum class Source : std::uint8_t {
   rocm_specs,
   ada_whitepaper,
   l40s_sheet,
+  user,  // told on the command line
 };
 struct SourceText {
   std::string_view title, url;
@@ -86,7 +88,8 @@ struct GpuSpec {
   std::string_view reported;  // part of the name that the driver reports; the first of the table that fits counts
   // No chip of that name moves more: the sheet's bandwidth, rounded up, of the fastest product that the name covers.
   double memory_limit_bytes_s = 0;
-  Fact memory_bytes{};                     // the sheet's GB as 10^9; drivers show some 6 % more and need part of it themselves
+  Fact memory_bytes{};                     // the sheet's GB as 10^9
+  Fact device_bytes{};                     // that programs find: often more, since sheets count in 2^30; unknown where not read
   Fact memory_bytes_s{};                   // bandwidth
   std::array<Fact, rate_kinds> flops_s{};  // by NumberType; int8: operations
   Fact link_bytes_s{};          // NVLink (AMD: Infinity Fabric) to all peers together, both directions; 0: there is none
@@ -96,6 +99,7 @@ struct GpuSpec {
   Fact l2_bytes{};  // the sheet's MB as 2^20
   const RecordedCeilings* recorded = nullptr;
 
+  const Fact& memory() const { return device_bytes.known() ? device_bytes : memory_bytes; }
   const Fact& rate(NumberType type) const {
     static constexpr Fact unstated{};
     return static_cast<std::size_t>(type) < rate_kinds ? flops_s[static_cast<std::size_t>(type)] : unstated;
@@ -122,8 +126,9 @@ std::vector<std::string> lines_of(const std::vector<Doubt>& doubts);
 
 // The GPUs of which all is known, oldest family first.
 std::vector<const GpuSpec*> all_specs();
-// By key or family ("h100" means H100 SXM), whatever the case. Throws base::Error naming the nearest for any other.
-const GpuSpec& find_spec(std::string_view word);
+// By key, family ("h100" means H100 SXM) or the name that nvidia-smi prints, whatever the case. Throws base::Error naming the
+// nearest for any other, and `otherwise`, what else can be done.
+const GpuSpec& find_spec(std::string_view word, std::string_view otherwise = {});
 // Those of the table that the words name: a key, or a family for all of its members; all for no words.
 std::vector<const GpuSpec*> select_specs(const std::vector<std::string>& words);
 // Returns the specification of a GPU by its driver name; null if unknown. Its bandwidth limit is known, the rest may not be.

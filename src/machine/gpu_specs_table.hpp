@@ -27,8 +27,8 @@ inline constexpr std::string_view eight_terabytes = "8 TB/s is quoted as well";
 inline constexpr std::string_view of_whole_chip = "the whitepaper states it of the chip, not of this product";
 inline constexpr Sheet a100{Source::a100_sheet}, ampere{Source::a100_whitepaper}, a10g{Source::a10g_sheet},
     aws_g5{Source::aws_g5_page}, ga102{Source::ga102_whitepaper}, h100{Source::h100_sheet}, hopper{Source::h100_whitepaper},
-    h200{Source::h200_sheet}, h200_device{Source::h200_device}, hgx{Source::hgx_page}, blackwell{Source::blackwell_sheet},
-    ultra{Source::blackwell_sheet, second_hand}, blackwell_tuning{Source::blackwell_tuning},
+    h100_device{Source::h100_device}, h200{Source::h200_sheet}, h200_device{Source::h200_device}, hgx{Source::hgx_page},
+    blackwell{Source::blackwell_sheet}, ultra{Source::blackwell_sheet, second_hand}, blackwell_tuning{Source::blackwell_tuning},
     blackwell_devices{Source::blackwell_devices, second_hand}, gb200{Source::gb200_page}, spark{Source::spark_page},
     gb10{Source::gb10_hot_chips, second_hand}, mi300x{Source::mi300x_sheet}, rocm{Source::rocm_specs},
     ada{Source::ada_whitepaper}, l40s{Source::l40s_sheet};
@@ -101,6 +101,7 @@ inline constexpr std::array gpu_table = {
             .reported = "H100 80GB HBM3",
             .memory_limit_bytes_s = 3.36 * tera,
             .memory_bytes = h100(80 * giga),
+            .device_bytes = h100_device(85.0 * giga),
             .memory_bytes_s = h100(3.35 * tera),
             .flops_s = {hopper(33.5 * tera), hopper(66.9 * tera), hopper(66.9 * tera), hopper(494.7 * tera), hopper(989.4 * tera),
                         hopper(989.4 * tera), hopper(1978.9 * tera), hopper(1978.9 * tera), unstated},
@@ -130,6 +131,7 @@ inline constexpr std::array gpu_table = {
             .reported = "H200",
             .memory_limit_bytes_s = 4.8 * tera,
             .memory_bytes = h200(141 * giga),
+            .device_bytes = h200_device(150.1 * giga),
             .memory_bytes_s = h200(4.8 * tera),
             .flops_s = {h200(34 * tera), h200(67 * tera), h200(67 * tera), h200.sparse(989 * tera), h200.sparse(1979 * tera),
                         h200.sparse(1979 * tera), h200.sparse(3958 * tera), h200.sparse(3958 * tera), unstated},

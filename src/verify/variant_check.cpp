@@ -27,12 +27,31 @@ Written written_by(pair::Session& session, const Variant& variant) {
   return written;
 }
 
+std::string number_text(double value) { return std::isnan(value) ? "NaN" : fmt::format("{}", value); }
+
+// There is one. Halves are counted, since elements of a GPU are not read one by one.
+std::size_t first_not_finite(pair::Elements elements) {
+  std::size_t before = 0;
+  while (elements.count > 1) {
+    pair::Elements half = elements;
+    half.count = elements.count / 2;
+    if (pair::count_not_finite(half) != 0) {
+      elements = half;
+      continue;
+    }
+    before += half.count;
+    elements.data = static_cast<const std::byte*>(elements.data) + half.bytes();
+    elements.count -= half.count;
+  }
+  return before;
+}
+
 }  // namespace
 
 std::uint64_t inputs_seed(const Options& options) { return random_bits(options.seed, 1); }
 
 bool VariantCheck::run() {
-  const std::uint64_t inputs_before = session_.digest_inputs();
+  const std::uint64_t inputs_before = outcome_.inputs = session_.digest_inputs();
   bool ran = false;
   guarded(outcome_, "run", [&] { ran = run_twice(); });
   if (!ran) return false;
@@ -111,8 +130,13 @@ void VariantCheck::compare_bits(const VariantCheck& other) {
 
 void VariantCheck::compare_with_earlier(const Outcome& earlier) {
   if (earlier.digests.empty() || earlier.digests != outcome_.digests) return;
-  fail("depends_on_inputs", "the outputs did not change with the inputs",
-       "compute from the inputs in every run; keep nothing between runs");
+  const bool has_inout = std::ranges::any_of(session_.buffers(), [](const Buffer& buffer) { return buffer.role == Role::inout; });
+  if (earlier.inputs == outcome_.inputs && !has_inout)
+    fail("depends_on_inputs", "two seeds gave the same inputs, so the outputs did not change either",
+         "draw the inputs from the seed");
+  else
+    fail("depends_on_inputs", "the outputs did not change with the inputs",
+         "compute from the inputs in every run; keep nothing between runs");
 }
 
 bool VariantCheck::run_twice() {
@@ -199,8 +223,7 @@ void VariantCheck::check_elements(std::vector<pair::Snapshot>& second, int first
       if (unwritten != 0)
         fail("written", fmt::format("{} of {} elements of {} were not written", unwritten, written_.lengths[i], name(i)));
     }
-    if (const std::size_t wrong = pair::count_not_finite(first_[i].elements()); wrong != 0)
-      fail("finite", fmt::format("{} of {} elements of {} are NaN or infinite", wrong, written_.lengths[i], name(i)));
+    if (const std::size_t wrong = pair::count_not_finite(first_[i].elements()); wrong != 0) report_not_finite(i, wrong);
     if (buffer.unordered) {
       first_[i].sort();
       second[i].sort();
@@ -211,7 +234,8 @@ void VariantCheck::check_elements(std::vector<pair::Snapshot>& second, int first
     Difference again =
         difference(norms, written_.lengths[i], limits_of(i), limits_of(i), name(i), "the first run's on the same inputs");
     again.may_be_chance = false;
-    fail("second_run", std::move(again), "compute everything in every run");
+    // Equal NaN have no distance, and are reported as such above.
+    if (norms.mismatches != 0) fail("second_run", std::move(again), "compute everything in every run");
     digests_.push_back(pair::digest(first_[i].elements().data, first_[i].elements().bytes(), first_[i].elements().gpu));
     outcome_.digests[buffer.name] = digests_.back();
   }
@@ -220,6 +244,30 @@ void VariantCheck::check_elements(std::vector<pair::Snapshot>& second, int first
   if (!variant_.deterministic)
     fail("reproducible", "this variant has no deterministic path", "leave --reproducible out, or choose another variant");
   else if (!repeatable) fail("reproducible", "two runs on the same inputs gave different bits");
+}
+
+void VariantCheck::report_not_finite(std::size_t i, std::size_t count) {
+  const std::size_t index = first_not_finite(first_[i].elements());
+  const double value = first_[i].values({index}).front();
+  if (!buffer_of(i).unordered)  // else it has no place in the reference
+    not_finite_.push_back({.output = written_.outputs[i], .index = index, .problem = outcome_.problems.size()});
+  fail("finite", fmt::format("{} of {} elements of {} are NaN or infinite, the first of them is element {}: {}", count,
+                             written_.lengths[i], name(i), index, number_text(value)));
+}
+
+void VariantCheck::compare_not_finite(ReferenceValues& reference) {
+  for (const NotFinite& found : not_finite_) {
+    const double expected = variant_.changes_precision ? reference.quantized(variant_, found.output, {found.index}).front()
+                                                       : reference.of(found.output, {found.index}).front();
+    evidence::Problem& problem = outcome_.problems[found.problem];
+    if (std::isfinite(expected)) {
+      problem.message += fmt::format(", expected {}", expected);
+      continue;
+    }
+    problem.message += fmt::format(", and the reference is {} there too", number_text(expected));
+    problem.advice =
+        "results must be finite to be compared: choose inputs that have such results, or define others in their place";
+  }
 }
 
 void VariantCheck::check_tails() {

@@ -45,6 +45,9 @@ class VariantCheck {
 
   void compare_with_reference(ReferenceValues& reference);
 
+  // Says of elements that are not finite what was expected there.
+  void compare_not_finite(ReferenceValues& reference);
+
   // A variant that changes precision is compared with the reference on samples only. Both it and the baseline are somewhere
   // around the unquantized reference, and all elements of the two may be as far apart as the samples of both are from it, but no
   // farther.
@@ -80,6 +83,8 @@ class VariantCheck {
 
   void check_elements(std::vector<pair::Snapshot>& second, int first_poison, int second_poison);
 
+  void report_not_finite(std::size_t i, std::size_t count);
+
   // Behind the defined elements of a result of variable length the poison must still be there.
   void check_tails();
 
@@ -109,6 +114,12 @@ class VariantCheck {
   Written written_;
   std::vector<pair::Snapshot> first_;
   std::vector<ReferenceSamples> samples_;
+  struct NotFinite {
+    int output = 0;
+    std::size_t index = 0;    // of the first such element
+    std::size_t problem = 0;  // of the outcome
+  };
+  std::vector<NotFinite> not_finite_;
   std::vector<std::uint64_t> digests_;   // of the first run's outputs, in their order
   std::vector<double> from_baseline_;    // of variants that change precision: how far all of each output is from the baseline's
   std::vector<double> most_from_truth_;  // how far all of each output may be from the unquantized reference, as the samples tell

@@ -76,6 +76,7 @@ std::vector<Outcome> verify(pair::Session& session, const std::vector<const Vari
       if (v != 0 && comparable[0]) checks[v].compare_with_samples(checks[0]);
       if (outcomes[v].passed()) checks[v].validate();
     }
+    for (const std::size_t v : order) checks[v].compare_not_finite(reference);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     for (Outcome& outcome : outcomes) outcome.reference_s = taken.count();
   }

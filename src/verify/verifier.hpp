@@ -31,6 +31,7 @@ struct Outcome {
   std::size_t by_chance = 0;                // how many of them other inputs may not show
   evidence::Accuracy accuracy;
   std::map<std::string, std::uint64_t> digests;  // of each output
+  std::uint64_t inputs = 0;                      // digest of all that is only read
   double prepare_ms = 0;
   double longest_ms = 0;               // of its undisturbed executions, by the host's clock; 0: there were none
   double versus_baseline_element = 0;  // the largest element error against the baseline

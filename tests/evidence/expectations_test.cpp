@@ -266,6 +266,23 @@ TEST(Expectations, AreNotMadeOfWhatSaysLittle) {
   EXPECT_EQ(recording.left_out.size(), 1u);
 }
 
+TEST(Expectations, SayWhatWeakensThem) {
+  const base::ScratchDirectory folder;
+  const std::string tiled = "ch07:transpose tiled h200";
+  const auto record_as = [&](const char* run_id, double speedup, double half_width) {
+    PairResult pair = pair_with(speedup);
+    pair.variants[1].speedup = Speedup{speedup, speedup / half_width, speedup * half_width, Verdict::faster};
+    return record(folder.path(), {.pairs = {pair}}, manifest_of("NVIDIA H200", run_id));
+  };
+  EXPECT_THAT(record_as("noisy", 8, 4).wide.at(tiled), HasSubstr("% passes"));
+  Recording last;
+  for (const char* run_id : {"a", "b", "c", "d", "e", "f"}) last = record_as(run_id, 8, 1.01);
+  EXPECT_EQ(last.wide.at(tiled), "") << "the noisy one is one of seven";
+  EXPECT_THAT(last.far, testing::IsEmpty());
+  EXPECT_THAT(record_as("out", 16, 1.01).far,
+              testing::ElementsAre(HasSubstr("ch07:transpose tiled: out measured 16x, where the 7 before it have 8x")));
+}
+
 TEST(Expectations, AreNotMadeOfWhatIsNoNumber) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const Speedup& speedup : {Speedup{nan, nan, nan}, Speedup{-4, -5, -3}, Speedup{4, 10, 1}, Speedup{0, 0, 0}}) {

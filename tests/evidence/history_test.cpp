@@ -165,6 +165,20 @@ TEST(History, NamesTheRunAndTheLikelyCauseOfAStep) {
   EXPECT_EQ(speedup.steps[0].causes[0].after, "590");
 }
 
+TEST(History, OfAContainerIsThatOfItsGpus) {
+  const auto machine = [](const std::string& container, const std::string& hostname, const std::string& gpu) {
+    RunRecord run = run_at(0, 4, "580");
+    run.manifest.container = container;
+    run.manifest.hostname = hostname;
+    run.pairs[0].device = Device::gpu;
+    run.pairs[0].gpus = {gpu};
+    return machine_in_history(run.pairs[0], run.manifest);
+  };
+  EXPECT_EQ(machine("docker", "0f3c", "GPU-1"), machine("docker", "77aa", "GPU-1")) << "each container has a name of its own";
+  EXPECT_NE(machine("docker", "0f3c", "GPU-1"), machine("docker", "0f3c", "GPU-2"));
+  EXPECT_EQ(machine("", "node1", "GPU-1"), "node1");
+}
+
 TEST(History, SaysWhatTheLastRunsShow) {
   std::vector<RunRecord> runs;
   for (int day = 0; day < 20; ++day) runs.push_back(run_at(day, day < 17 ? 4 + day % 3 * 0.001 : 3, "580"));

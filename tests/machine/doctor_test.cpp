@@ -100,6 +100,15 @@ TEST_F(Doctor, SaysWhatAContainerGrants) {
   EXPECT_EQ(finding("memory").what, "12 GiB of 128 GiB available, 16 GiB granted by the container's limit");
 }
 
+TEST_F(Doctor, ExaminesNothingWithoutProc) {
+  std::filesystem::remove_all(root_.path() / "proc");
+  const auto all = findings();
+  ASSERT_EQ(all.size(), 1u) << "what is read there would be missed: driver, memory, limits";
+  EXPECT_EQ(all[0].level, Level::problem);
+  EXPECT_THAT(all[0].what, HasSubstr("not mounted"));
+  EXPECT_THAT(all[0].advice, HasSubstr("mount"));
+}
+
 TEST_F(Doctor, SaysWhatTheControlGroupDid) {
   EXPECT_EQ(finding("control group").what, "no limit of CPU time, memory or processes");
   root_.file("proc/self/cgroup", "0::/pods/aisp\n").file("sys/fs/cgroup/pods/memory.max", "17179869184\n");

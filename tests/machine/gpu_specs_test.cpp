@@ -67,6 +67,12 @@ TEST(Specs, ChipsForGraphicsHaveSlowFp64) {
   }
 }
 
+TEST(Specs, AreFoundByTheNameThatDriversReport) {
+  EXPECT_EQ(find_spec("NVIDIA H100 80GB HBM3").key, "h100-sxm");
+  EXPECT_EQ(find_spec("nvidia geforce rtx 4090").key, "rtx-4090");
+  for (const char* other : {"NVIDIA H200 NVL", "NVIDIA L4", "NVIDIA", ""}) EXPECT_THROW(find_spec(other), base::Error) << other;
+}
+
 TEST(Specs, CachesOfAllDiesAreAddedUp) { EXPECT_EQ(find_spec("mi300x").l2_bytes.value, 32 << 20); }
 
 // GPU and figure, as "b300 memory" or "b300 fp4".

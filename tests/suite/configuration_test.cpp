@@ -118,6 +118,7 @@ TEST(ConfigurationFile, AKeyOfManyPartsIsRefusedAndNotFollowedDown) {
 
 TEST(ConfigurationFile, NumbersAreThoseThatFlagsTake) {
   EXPECT_THAT(refusal_of_file("iterations = 1e3"), HasSubstr("aisp.toml:1: iterations '1000.0' must be a whole number"));
+  EXPECT_THAT(refusal_of_file("seed = 18446744073709551615"), HasSubstr("put the number in quotes"));
   EXPECT_EQ(refusal_of_file("iterations = 1000\nscale = 1.0\nbudget = \"3s\"\nseed = \"18446744073709551615\""), "it was taken");
 }
 

@@ -176,6 +176,76 @@ TEST(Verify, NoWorkAtAllIsCaught) {
   EXPECT_TRUE(caught_by("written", {.name = "nothing", .run = call<&CheckedDoubling::nothing>}));
 }
 TEST(Verify, ZerosAreCaught) { EXPECT_TRUE(caught_by("reference", {.name = "zeros", .run = call<&CheckedDoubling::zeros>})); }
+// The reference has the NaN too: of a masked row, as users have them.
+class NotFiniteDoubling final : public Workload {
+ public:
+  static constexpr std::size_t count = 1000;
+  explicit NotFiniteDoubling(Setup& setup)
+      : x_{setup.input<float>(count, uniform(-1, 1))}, y_{setup.output<float>(count, {.name = "y"})} {}
+  Cost cost() const override { return {.host_bytes = 8.0 * count}; }
+  double expected(std::size_t i) const override { return i == 300 ? NAN : 2 * x_.host(i); }
+  void with_nan(Launch&) {
+    for (std::size_t i = 0; i < count; ++i) y_[i] = i == 300 || i == 301 ? NAN : 2 * x_[i];
+  }
+  void alone(Launch&) {
+    for (std::size_t i = 0; i < count; ++i) y_[i] = i == 7 ? INFINITY : 2 * x_[i];
+  }
+
+ private:
+  Input<float> x_;
+  Output<float> y_;
+};
+
+class SameInputs final : public Workload {
+ public:
+  static constexpr std::size_t count = 1000;
+  explicit SameInputs(Setup& setup)
+      : x_{setup.input<float>(count,
+                              HostFill<float>{[](std::span<float> values, std::uint64_t) { std::ranges::fill(values, 3.0f); }})},
+        y_{setup.output<float>(count, {.name = "y"})} {}
+  Cost cost() const override { return {.host_bytes = 8.0 * count}; }
+  double expected(std::size_t i) const override { return 2 * x_.host(i); }
+  void doubled(Launch&) {
+    for (std::size_t i = 0; i < count; ++i) y_[i] = 2 * x_[i];
+  }
+
+ private:
+  Input<float> x_;
+  Output<float> y_;
+};
+
+TEST(Verify, InputsThatIgnoreTheirSeedAreNotBlamedOnTheVariant) {
+  static constexpr Pair pair{.teaches = "test",
+                             .make = make<SameInputs>,
+                             .baseline = {.name = "doubled", .run = call<&SameInputs::doubled>},
+                             .optimized = variants({{.name = "again", .run = call<&SameInputs::doubled>}}),
+                             .device = Device::host};
+  pair::Session session{pair, {}};
+  const auto first = verify(session, {&pair.baseline}, {.seed = 1});
+  const auto second = verify(session, {&pair.baseline}, {.seed = 2}, &first);
+  ASSERT_EQ(second[0].problems.size(), 1u);
+  EXPECT_EQ(second[0].problems[0].message, "two seeds gave the same inputs, so the outputs did not change either");
+  EXPECT_EQ(second[0].problems[0].advice, "draw the inputs from the seed");
+}
+
+TEST(Verify, NanIsReportedWithItsPlaceAndTheReference) {
+  static constexpr Pair pair{.teaches = "test",
+                             .make = make<NotFiniteDoubling>,
+                             .baseline = {.name = "with_nan", .run = call<&NotFiniteDoubling::with_nan>},
+                             .optimized = variants({{.name = "alone", .run = call<&NotFiniteDoubling::alone>}}),
+                             .device = Device::host};
+  pair::Session session{pair, {}};
+  const auto outcomes = verify(session, {&pair.baseline, &pair.optimized[0]}, {});
+  ASSERT_EQ(outcomes[0].problems.size(), 1u) << "both runs gave the same bits, so the second run has no problem of its own";
+  EXPECT_EQ(
+      outcomes[0].problems[0].message,
+      "2 of 1000 elements of y are NaN or infinite, the first of them is element 300: NaN, and the reference is NaN there too");
+  EXPECT_THAT(outcomes[0].problems[0].advice, testing::HasSubstr("must be finite"));
+  ASSERT_EQ(outcomes[1].problems.size(), 1u);
+  EXPECT_THAT(outcomes[1].problems[0].message, testing::MatchesRegex("1 of 1000 .* element 7: inf, expected -?[01][.0-9e-]*"));
+  EXPECT_EQ(outcomes[1].problems[0].advice, "");
+}
+
 TEST(Verify, NanIsCaught) { EXPECT_TRUE(caught_by("finite", {.name = "nan", .run = call<&CheckedDoubling::makes_nan>})); }
 TEST(Verify, OneWrongElementIsCaught) {
   EXPECT_TRUE(caught_by("baseline", {.name = "one", .run = call<&CheckedDoubling::one_wrong>}));

@@ -150,9 +150,7 @@ Exit analyze(const AnalyzeOptions& options) {
   const std::vector<RunRecord> runs = read_runs(folders_of(options), options.history && options.runs.empty());
   if (options.history) return show_history(options, runs);
   if (options.update_expectations) {
-    for (const RunRecord& run : runs)
-      record_expectations({.run_id = run.manifest.run_id, .pairs = run.pairs}, run.manifest,
-                          expectations_to_record(options.gate.expectations_dir));
+    record_expectations(runs, expectations_to_record(options.gate.expectations_dir));
     return Exit::good;
   }
   evidence::ExpectationFolder expectations = open_expectations(options.gate.expectations_dir);

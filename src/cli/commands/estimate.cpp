@@ -24,15 +24,17 @@ using knowledge::Question;
 // Numbers are read as doubles, so that 8.03e9 is one; check_question() demands whole ones.
 using Number = std::optional<double>;
 
-constexpr std::string_view every_gpu = "all";
+constexpr std::string_view every_gpu = "all", usual_gpu = "h200";
 
 struct EstimateOptions {
-  std::string model, config, gpu = "h200", dtype, cache;
+  std::string model, config, gpu, dtype, cache;
   Number parameters, active, layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
   Number prompt, tokens_per_second;
+  Number memory, bandwidth, flops;  // of a GPU of the user's own
   double gpus = 1, batch = 1, context = 8192;
   bool json = false, training = false;
 
+  bool has_gpu() const { return memory || bandwidth || flops; }
   bool has_shape() const { return layers || hidden || heads || kv_heads || head_dim || ffn || vocab; }
 };
 
@@ -92,9 +94,39 @@ Model chosen_model(const EstimateOptions& options) {
   return model;
 }
 
-Question question_of(const EstimateOptions& options) {
-  Question question{.model = chosen_model(options),
-                    .gpu = options.gpu == every_gpu ? machine::all_specs().front() : &machine::find_spec(options.gpu)};
+void check_figure(const char* flag, const Number& value) {
+  if (value && (!(*value >= 1e6) || *value > 1e18))
+    throw Error{Exit::usage, fmt::format("{} must be from 1e6 to 1e18, in bytes or FLOP/s, not {:g}", flag, *value)};
+}
+
+// The named GPU with the figures that were given, or one that has nothing else.
+machine::GpuSpec own_gpu(const EstimateOptions& options) {
+  if (options.gpu == every_gpu) throw Error{Exit::usage, "--memory, --bandwidth and --flops are of one GPU, not of --gpu all"};
+  if (options.gpu.empty() && !(options.memory && options.bandwidth && options.flops))
+    throw Error{Exit::usage,
+                "a GPU of your own needs --memory, --bandwidth and --flops; with --gpu those that you leave out are that GPU's"};
+  check_figure("--memory", options.memory);
+  check_figure("--bandwidth", options.bandwidth);
+  check_figure("--flops", options.flops);
+  machine::GpuSpec spec =
+      options.gpu.empty() ? machine::GpuSpec{.key = "own", .name = "GPU of your own"} : machine::find_spec(options.gpu);
+  const auto told = [](double value) { return machine::Fact{value, machine::Source::user}; };
+  if (options.memory) spec.memory_bytes = spec.device_bytes = told(*options.memory);
+  if (options.bandwidth) spec.memory_bytes_s = told(*options.bandwidth);
+  if (options.flops) spec.flops_s.fill(told(*options.flops));
+  return spec;
+}
+
+// `own` is where a GPU of the user's own stays.
+const machine::GpuSpec& chosen_gpu(const EstimateOptions& options, machine::GpuSpec& own) {
+  if (options.has_gpu()) return own = own_gpu(options);
+  if (options.gpu == every_gpu) return *machine::all_specs().front();
+  return machine::find_spec(options.gpu.empty() ? usual_gpu : options.gpu,
+                            "; of any other give --memory, --bandwidth and --flops");
+}
+
+Question question_of(const EstimateOptions& options, machine::GpuSpec& own) {
+  Question question{.model = chosen_model(options), .gpu = &chosen_gpu(options, own)};
   question.gpus = options.gpus;
   const std::string stored = question.model.stored_as.empty() ? "bf16" : question.model.stored_as;
   question.weights = knowledge::parse_precision(options.dtype.empty() ? stored : options.dtype);
@@ -116,8 +148,9 @@ void say_what_is_odd(const Question& question, const knowledge::Estimate& estima
                      question.gpus));
   if (question.model.latent_kv > 0 && question.gpus > 1)
     note(
-        "note: the latent cache is counted once, as if it were divided among the GPUs; with tensor parallelism each GPU keeps "
-        "all of it");
+        fmt::format("note: the latent cache is counted once, as if it were divided among the GPUs; with tensor parallelism each "
+                    "GPU keeps all of it, which leaves room for {:.0f} of these sequences at most",
+                    estimate.largest_batch_each));
   if (estimate.math_replaced)
     note(fmt::format("note: {} has no stated {} rate; its values are counted as widened to {}", question.gpu->name,
                      name_of(question.weights), name_of(estimate.math)));
@@ -144,7 +177,11 @@ void add_model_flags(CLI::App& command, EstimateOptions& options) {
 }
 
 void add_question_flags(CLI::App& command, EstimateOptions& options) {
-  command.add_option("--gpu", options.gpu, "a GPU of aisp specs, or all to rank them for the model [h200]")->type_name("GPU");
+  command.add_option("--gpu", options.gpu, "a GPU of aisp specs, as it or nvidia-smi names it, or all to rank them [h200]")
+      ->type_name("GPU");
+  add_number(command, "--memory", options.memory, "bytes of memory of a GPU of your own, as in 24e9")->type_name("N");
+  add_number(command, "--bandwidth", options.bandwidth, "of its memory, bytes a second")->type_name("N");
+  add_number(command, "--flops", options.flops, "its dense FLOP/s in the type of --dtype")->type_name("N");
   add_number(command, "--gpus", options.gpus, "how many of it [1]")->type_name("N");
   command
       .add_option("--dtype", options.dtype,
@@ -171,7 +208,8 @@ void add_estimate(CLI::App& app, Action& action) {
   add_question_flags(*command, *options);
   command->callback([options, &action] {
     action = [options] {
-      const Question question = question_of(*options);
+      machine::GpuSpec own;
+      const Question question = question_of(*options, own);
       if (options->gpu == every_gpu) {
         if (options->tokens_per_second)
           throw Error{Exit::usage, "--tokens-per-second was measured on one kind of GPU; name it with --gpu"};

@@ -56,7 +56,7 @@ std::string gpus_of(const Question& q) { return fmt::format("{:.0f} x {}", q.gpu
 
 std::string memory_text(const Question& q, const Estimate& e) {
   const double left = e.memory_bytes - e.fit.total_bytes();
-  const std::string_view mark = mark_of(q.gpu->memory_bytes);
+  const std::string_view mark = mark_of(q.gpu->memory());
   std::vector<std::vector<std::string>> rows = {{"  weights, cache", "weights", "KV cache", "together", "fits from"}};
   for (const Fit& fit : e.by_precision)
     rows.push_back({fmt::format("  {}, {}", name_of(fit.weights), name_of(fit.cache)), amount(fit.weights_bytes),
@@ -205,7 +205,7 @@ std::vector<std::string> ranking_row(const knowledge::Candidate& candidate) {
   const Question& of = candidate.question;
   const Estimate& e = candidate.estimate;
   // How many GPUs there are depends on what one holds.
-  const bool number = of.gpu->memory_bytes.doubtful(), power = of.gpu->tdp_w.doubtful();
+  const bool number = of.gpu->memory().doubtful(), power = of.gpu->tdp_w.doubtful();
   const bool prefill = knowledge::limit_of(e.prefill, of, e).doubtful(), decode = knowledge::limit_of(e.decode, of, e).doubtful();
   const auto marked = [](std::string text, bool doubtful) { return (text += machine::mark(doubtful)); };
   const double tokens_s = e.decode_tokens_s(of);

@@ -141,6 +141,31 @@ bool is_taken_by_the_language(const std::string& name) {
   return words.contains(name);
 }
 
+// The script's folder comes first where Python looks for modules, so a script of such a name would be imported in their place, by
+// the script or by what it imports: modules of the standard library, arrays' libraries and what these need.
+bool is_module_of_python(const std::string& name) {
+  static constexpr std::string_view modules =
+      "abc aifc aisp annotationlib antigravity argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb "
+      "binascii binhex bisect builtins bz2 calendar cgi cgitb chunk cmath cmd code codecs codeop collections colorsys "
+      "compileall compression concurrent configparser contextlib contextvars copy copyreg crypt csv ctypes cupy curses "
+      "dataclasses datetime dbm decimal difflib dis distutils doctest email encodings ensurepip enum errno fastrlock "
+      "faulthandler fcntl filecmp fileinput filelock fnmatch fractions fsspec ftplib functools gc genericpath getopt "
+      "getpass gettext glob graphlib grp gzip hashlib heapq hmac html http idlelib imaplib imghdr imp importlib inspect io "
+      "ipaddress itertools jinja2 json keyword lib2to3 linecache llvmlite locale logging lzma mailbox mailcap marshal math "
+      "mimetypes mmap modulefinder mpmath msilib msvcrt multiprocessing netrc networkx nis nntplib nt ntpath nturl2path "
+      "numba numbers numpy opcode operator optparse os ossaudiodev packaging pandas pathlib pdb pickle pickletools pipes "
+      "pkgutil platform plistlib poplib posix posixpath pprint profile pstats pty pwd py_compile pyclbr pydoc pydoc_data "
+      "pyexpat queue quopri random re readline reprlib resource rlcompleter runpy sched scipy secrets select selectors "
+      "setuptools shelve shlex shutil signal site smtpd smtplib sndhdr socket socketserver spwd sqlite3 sre_compile "
+      "sre_constants sre_parse ssl stat statistics string stringprep struct subprocess sunau sympy symtable sys sysconfig "
+      "syslog tabnanny tarfile telnetlib tempfile termios textwrap this threading time timeit tkinter token tokenize "
+      "tomllib torch trace traceback tracemalloc triton tty turtle turtledemo types typing unicodedata unittest urllib uu "
+      "uuid venv warnings wave weakref webbrowser winreg winsound wsgiref xdrlib xml xmlrpc yaml zipapp zipfile zipimport "
+      "zlib zoneinfo";
+  const std::vector<std::string> all = base::split(modules, ' ');
+  return std::ranges::find(all, name) != all.end();
+}
+
 // Looks outside of comments.
 bool is_word_of(std::string_view code, const std::string& name) {
   const std::regex word{"\\b" + name + "\\b"};
@@ -237,6 +262,9 @@ void replace_all(std::string& text, const std::string& before, const std::string
 // A script is no part of any build, so it may lie anywhere.
 Exit write_script(const NewPairOptions& options) {
   const Template& model = template_of(options.kind());
+  if (is_module_of_python(options.name))
+    throw Error{Exit::usage, fmt::format("bad name '{0}'; Python would import {0}.py instead of its module {0}; choose another",
+                                         options.name)};
   const fs::path path = options.name + std::string{model.extension};
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(path, ignored)))

@@ -275,7 +275,7 @@ std::optional<double> speed_over(const ExpectedPair& pair, const std::string& va
 }
 
 // Adds what a reader should know before the expectation is committed.
-static void add_doubts(const PairResult& pair, const ExpectedPair& expected, std::vector<std::string>& doubts) {
+static void add_doubts(const PairResult& pair, const std::string& hardware, const ExpectedPair& expected, Recording& recording) {
   constexpr double widest = 1.5;
   Runs all;
   for (const RecordedRun& run : expected.runs) all.push_back(&run);
@@ -290,15 +290,18 @@ static void add_doubts(const PairResult& pair, const ExpectedPair& expected, std
       }
     const std::vector<bool> apart = runs_apart(speedups);
     if (!apart.empty() && apart.back())
-      doubts.push_back(
+      recording.far.push_back(
           fmt::format("{} {}: {} measured {:.3g}x, where the {} before it have {:.3g}x; it is recorded, but says nothing of how "
                       "runs differ",
                       pair.target, name, those.back()->run_id, speedups.back().value, speedups.size() - 1, variant.speedup));
-    if (variant.speedup_low > 0 && variant.speedup_high / variant.speedup_low > widest)
-      doubts.push_back(
-          fmt::format("{} {}: the expected interval [{:.3g}, {:.3g}] is a factor of {:.3g} wide, so a loss below {:.0f} % passes",
-                      pair.target, name, variant.speedup_low, variant.speedup_high, variant.speedup_high / variant.speedup_low,
-                      100 * (1 - variant.speedup_low / variant.speedup)));
+    const bool is_wide = variant.speedup_low > 0 && variant.speedup_high / variant.speedup_low > widest;
+    recording.wide[fmt::format("{} {} {}", pair.target, name, hardware)] =
+        !is_wide
+            ? ""
+            : fmt::format(
+                  "{} {}: the expected interval [{:.3g}, {:.3g}] is a factor of {:.3g} wide, so a loss below {:.0f} % passes",
+                  pair.target, name, variant.speedup_low, variant.speedup_high, variant.speedup_high / variant.speedup_low,
+                  100 * (1 - variant.speedup_low / variant.speedup));
   }
 }
 
@@ -327,7 +330,7 @@ Recording record(const fs::path& folder, const SuiteResult& suite, const Manifes
     auto& pairs = found->second.pairs;
     const auto earlier = pairs.find(pair.name);
     pairs[pair.name] = expected_of(pair, manifest, earlier == pairs.end() ? nullptr : &earlier->second);
-    add_doubts(pair, pairs[pair.name], recording.doubts);
+    add_doubts(pair, hardware, pairs[pair.name], recording);
     recording.recorded.push_back(pair.target);
   }
   for (const auto& [path, expectations] : files) {

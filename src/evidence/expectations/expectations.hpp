@@ -132,7 +132,8 @@ struct Recording {
   std::vector<std::filesystem::path> files;                   // written
   std::vector<std::string> recorded;                          // targets
   std::vector<std::pair<std::string, std::string>> left_out;  // label_in_run(), why
-  std::vector<std::string> doubts;                            // of what was recorded, a sentence each
+  std::vector<std::string> far;                               // variants far from their earlier runs, a sentence each
+  std::map<std::string, std::string> wide;  // of each variant on each hardware: a sentence, or "" where it is not
 };
 // Puts a run's results into the files below `folder`; whatever they hold of other pairs and machines stays.
 Recording record(const std::filesystem::path& folder, const SuiteResult& suite, const Manifest& manifest);

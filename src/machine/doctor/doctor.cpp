@@ -189,6 +189,11 @@ std::vector<fs::path> toolkit_homes(const fs::path& root) {
 
 std::vector<Finding> examine(const Machine& machine, const Surroundings& surroundings) {
   Findings findings;
+  std::error_code unreadable;
+  // Without it most of the rest would be wrong: no driver, no memory, no CUDA device.
+  if (!fs::exists(surroundings.root / "proc/self", unreadable) && !unreadable)
+    return {{"/proc", Level::problem, "not mounted; aisp needs it to start its workers, and to examine this machine",
+             "mount -t proc proc /proc"}};
   examine_driver(machine, findings);
   examine_runtime(machine, findings);
   examine_toolkit(surroundings, findings);

@@ -113,7 +113,10 @@ std::vector<FileSetting> parse_settings(std::string_view text, const std::string
     const auto line = static_cast<std::size_t>(error.source().begin.line);
     const std::vector<std::string> lines = base::split(text, '\n');
     const std::string found = line >= 1 && line <= lines.size() ? fmt::format(" ({})", base::one_line(lines[line - 1], 60)) : "";
-    fail(source, static_cast<int>(line), base::one_line(error.description(), 200) + found);
+    // TOML's integers are signed, a seed is not.
+    const char* const advice =
+        error.description().find("not representable in 64 bits") != std::string_view::npos ? "; put the number in quotes" : "";
+    fail(source, static_cast<int>(line), base::one_line(error.description(), 200) + found + advice);
   }
   std::vector<FileSetting> settings;
   add_settings(table, source, settings);

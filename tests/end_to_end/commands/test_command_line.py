@@ -38,7 +38,8 @@ class Usage(EndToEnd):
                                 (("--jobs", "-3"), "-3"), (("--seed", "x"), "'x'"), (("--color", "pink"), "pink"),
                                 (("--profile", "some"), "none, minimal or full"), (("--run-id", "a/b"), "a/b"),
                                 (("--percentiles", "200"), "200"), (("--targets", ","), "names nothing"),
-                                (("--resume", "nowhere"), "nowhere"), (("--config", "missing.toml"), "missing.toml")):
+                                (("--resume", "nowhere"), "nowhere"), (("--config", "missing.toml"), "missing.toml"),
+                                (("--config", "a.toml", "--config", "b.toml"), "given twice, with a.toml and b.toml")):
             with self.subTest(arguments):
                 self.usage_error("run", "-t", "ch90:good", *arguments, words=(word,))
 

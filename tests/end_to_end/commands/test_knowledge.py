@@ -82,7 +82,7 @@ class Estimate(EndToEnd):
 
     def test_405_billion_weigh_810_gigabytes(self):
         shape = ("--parameters", "405e9", "--layers", "126", "--hidden", "16384", "--heads", "128", "--kv-heads", "8")
-        for gpu, memory_bytes, fits in (("h200", 1128e9, True), ("a100", 640e9, False)):
+        for gpu, memory_bytes, fits in (("h200", 8 * 150.1e9, True), ("a100", 640e9, False)):
             memory = self.estimate(*shape, "--gpu", gpu, "--gpus", "8")["memory"]
             self.assertEqual((memory["weights_bytes"], memory["memory_bytes"], memory["fits"]), (810e9, memory_bytes, fits))
 
@@ -147,6 +147,39 @@ class Estimate(EndToEnd):
         self.refused("--parameters", "1e9", "--layers", "2", "--hidden", "64", "--heads", "4", "--kv-heads", "3", words=("do not divide",))
         self.refused("--parameters", "x", *SHAPE, words=("--parameters",))
         self.refused(*SHAPE, words=("--parameters",))
+
+    def test_memory_is_what_programs_find(self):
+        memory = self.estimate("--model", "llama-3-70b", "--gpu", "h200")["memory"]
+        self.assertEqual((memory["memory_bytes"], memory["fits"], memory["gpus_needed"]), (150.1e9, True, 1), "144 GB")
+        self.assertEqual(self.estimate("--model", "llama-3-70b", "--gpu", "h100", "--gpus", "3")["memory"]["memory_bytes"], 3 * 85.0e9)
+
+    def test_what_servers_do_not_divide_is_said(self):
+        finished = self.call("estimate", "--model", "llama-3-70b", "--gpu", "h100", "--gpus", "3")
+        self.assertIn("note: 64 heads do not divide by 3 GPUs", finished.err)
+        finished = self.call("estimate", "--model", "deepseek-v3", "--dtype", "fp8", "--gpu", "h200", "--gpus", "8", "--context", "131072")
+        self.assertIn("at most 57 sequences of 131072 positions", finished.out)
+        self.assertIn("each GPU keeps all of it, which leaves room for 7 of these sequences at most", finished.err)
+
+    def test_gpus_by_the_name_that_nvidia_smi_prints(self):
+        for name, key in (("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100-sxm"), ("NVIDIA H100 PCIe", "h100-pcie"),
+                          ("NVIDIA A100-SXM4-80GB", "a100-80gb"), ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("NVIDIA B200", "b200")):
+            self.assertEqual(self.estimate("--model", "llama-3-8b", "--gpu", name)["question"]["gpu"], key)
+        for name in ("NVIDIA H100 NVL", "NVIDIA H200 NVL", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GH200 480GB", "l4", "rtx-5090", "gh200"):
+            self.refused("--model", "llama-3-8b", "--gpu", name, words=(f"unknown GPU '{name}'", "--memory, --bandwidth and --flops"))
+
+    def test_a_gpu_of_ones_own(self):
+        model, l4 = ("--model", "llama-3-8b"), ("--memory", "24e9", "--bandwidth", "300e9", "--flops", "121e12")
+        own = self.estimate(*model, *l4)
+        self.assertEqual(mistakes(own, "estimate"), [])
+        self.assertEqual((own["question"]["gpu"], own["memory"]["memory_bytes"], own["doubts"]), ("own", 24e9, {}))
+        self.assertEqual((own["roofline"]["flop_s"], own["roofline"]["bandwidth_bytes_s"]), (121e12, 300e9))
+        self.assertIn("GPU of your own", self.call("estimate", *model, *l4).out)
+        nvl = self.estimate(*model, "--gpu", "h100-pcie", "--memory", "94e9", "--bandwidth", "3.9e12")
+        self.assertEqual((nvl["memory"]["memory_bytes"], nvl["roofline"]["flop_s"]), (94e9, 756.5e12))
+        self.refused(*model, "--memory", "24e9", words=("--bandwidth and --flops", "--gpu"))
+        self.refused(*model, "--gpu", "all", "--memory", "24e9", words=("--gpu all",))
+        for figure in ("0", "-1", "nan", "24", "1e99"):
+            self.refused(*model, "--gpu", "h200", "--memory", figure, words=("--memory",))
 
     def test_broken_configs(self):
         broken = {"empty": b"", "binary": bytes(range(256)), "deep": b"[" * 100_000, "cut": b'{"hidden_size": 40', "array": b"[]",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that `aisp new` writes, and names that it refuses. That it builds and passes: test_own_kernels.py, and the pairs of
 templates in the fixtures."""
+import re
+import sys
 import unittest
 
 from harness import SOURCE, EndToEnd
@@ -74,6 +76,12 @@ class New(EndToEnd):
         self.refused("mine", words=("the folder 'double' is a namespace too", "rename it"))
         self.enter("kernels/My-Kernels")
         self.refused("mine", words=("the folder 'My-Kernels' is a namespace too", "rename it"))
+
+    def test_a_script_that_would_hide_a_module(self):
+        for name in sorted({"aisp", "numpy", "torch", *(name for name in sys.stdlib_module_names if re.fullmatch("[a-z][a-z0-9_]*", name))}):
+            self.refused(name, "--python", words=(f"bad name '{name}'", f"instead of its module {name}; choose another"))
+        self.assertEqual(list(self.work.iterdir()), [])
+        self.assert_code(self.call("new", "random_sums", "--python"), 0)
 
     def test_places_where_no_build_would_find_it(self):
         (self.work / "there.cu").touch()

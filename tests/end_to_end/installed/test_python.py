@@ -321,6 +321,21 @@ assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
                 self.assertIn(words, done.stderr)
         self.caught("def measure(): bench({'masked': lambda x: numpy.ma.masked_less(2 * x, -5)})", "masked is a masked array")
 
+    def test_nan_that_the_reference_has_too(self):
+        self.caught("""
+def masked(seed):
+    x = numpy.random.default_rng(seed).uniform(-1, 1, (64, 512)).astype(numpy.float32)
+    x[3] = -numpy.inf
+    return {"x": x}
+def softmax(x):
+    with numpy.errstate(all="ignore"):
+        e = numpy.exp(x - x.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
+def measure(): bench(lambda x: softmax(x), baseline=softmax, inputs=masked, reference=lambda x: softmax(x.astype(float)))""",
+                    "softmax: 512 of 32768 elements of output are NaN or infinite, the first of them is element 1536: NaN, "
+                    "and the reference is NaN there too")
+        self.assertNotIn("the first run's", everything_said(self.result()))
+
     def test_a_locale_with_commas(self):
         made = subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", str(self.work / "de_DE.UTF-8")], capture_output=True)
         if made.returncode not in (0, 1) or not (self.work / "de_DE.UTF-8").exists():
