@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decays over a chunk of tokens, in base-2 logarithms: products over a chunk underflow, differences of logarithms do not. A
-// decay of 0 counts as 2^-200, which is 0 in fp32 for everything that it lies between, and leaves differences behind it finite.
+// What the decays of a chunk of tokens come to, in base-2 logarithms: products over a chunk underflow, differences of logarithms
+// do not. A decay of 0 counts as 2^-200, which is 0 in fp32 for everything that it lies between, and leaves differences behind it
+// finite.
 #pragma once
 #include <aisp/device/exponential.cuh>
 

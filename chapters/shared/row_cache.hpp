@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that a float64 reference needs of a whole row, computed once however many of its elements are compared.
+// What a float64 reference needs of a whole row, computed once however many elements of the row are looked at.
 #pragma once
 #include <cstddef>
 #include <memory>

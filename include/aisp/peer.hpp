@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For pairs on several GPUs: selection of a GPU, and access to another GPU's memory.
+// For pairs on several GPUs: which of them is selected, and whose memory they may address.
 #pragma once
 #include <aisp/check.hpp>
 
@@ -22,8 +22,7 @@ class SelectedGpu {
   int previous_ = 0;
 };
 
-// Maps the memory of GPU `owner` into the address space of GPU `user`, both CUDA ordinals; unmaps it only if it was not mapped
-// before.
+// Maps the memory of GPU `owner` into the address space of GPU `user`, both CUDA ordinals; takes back only what it gave.
 class PeerAccess {
  public:
   PeerAccess(int user, int owner) : user_{user}, owner_{owner} {
