@@ -47,7 +47,7 @@ __global__ __launch_bounds__(merge_threads) void merge_kernel(uint4* o, const fl
 struct Task {
   int chunk, first_slot, slots;
 };
-// Who has which chunks, and where a GPU keeps keys and values of all of them: what its queries see lies together, and a chunk's
+// The chunks of each GPU, and where it keeps keys and values of all of them: what its queries see lies together, and a chunk's
 // own keys last. Its own are two slots from first_own on.
 struct Split {
   std::array<std::array<int, 2>, gpus> own;
@@ -71,7 +71,7 @@ class ContextParallel final : public Workload {
   explicit ContextParallel(Setup& setup)
       : gpus_{setup}, chunk_{setup.shape(setup.size("tokens"), 808) / chunks}, nccl_{setup, gpus_.ordinals(), gpus} {
     if (gpus_.count() != gpus) throw Unsupported{"this pair is written for two GPUs; choose them with --gpus"};
-    // Where a row's largest scores are differs: half of the heads have keys that grow from chunk to chunk, in the others they
+    // The places of a row's largest scores differ: half of the heads have keys that grow from chunk to chunk, in the others they
     // shrink.
     const Axis all_heads{head_size, heads};
     for (int c = 0; c < chunks; ++c) {
@@ -100,7 +100,7 @@ class ContextParallel final : public Workload {
     watching_ = setup.stream(0);
   }
 
-  // Of each GPU: half of what all rows together see, and half of all keys and values.
+  // The cost of each GPU: half of what all rows together see, and half of all keys and values.
   Cost cost() const override {
     const auto length = static_cast<double>(chunks * chunk_);
     return {.flops = 4 * row_elements * length * (length + 1) / 2 / gpus,
@@ -136,7 +136,7 @@ class ContextParallel final : public Workload {
     metrics.report_rate("tokens", static_cast<double>(chunks * chunk_), "tokens/s");
   }
 
-  // What each split has on its GPUs before the run.
+  // Place each split's data on its GPUs before the run.
   void place_contiguous(Launch& launch) { place(launch, contiguous); }
   void place_zigzag(Launch& launch) { place(launch, zigzag); }
   void place_all(Launch& launch) {

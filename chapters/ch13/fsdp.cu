@@ -62,7 +62,7 @@ class Fsdp final : public Workload {
     }
   }
 
-  // Of each GPU: the products of its tokens, and the other half of each layer.
+  // The cost of each GPU: the products of its tokens, and the other half of each layer.
   Cost cost() const override {
     return {.flops = 6.0 * layers * static_cast<double>(tokens_ * width_ * hidden_),
             .math = Math::bf16,
@@ -100,7 +100,7 @@ class Fsdp final : public Workload {
       of.down.tune(launch.streams[gpu], product_[gpu], down_of(gpu, 0), y_[gpu], 1);
     }
   }
-  // What a run uses before it has been gathered is no number.
+  // Poisons the weights with NaN, so that none is used before it has been gathered.
   void forget(Launch& launch) {
     for (int gpu = 0; gpu < gpus; ++gpu)
       check(cudaMemsetAsync(gathered_[gpu], 0xFF, gathered_[gpu].bytes(), launch.streams[gpu]));

@@ -22,7 +22,7 @@ constexpr unsigned blocks = elements / weights_of_block;
 constexpr std::size_t nan_step = 5, most_delay = 4, slots = most_delay + 1;
 constexpr float rate = 0.3f;
 
-// What the log says of a value: -1 where it is NaN, which no norm and no loss can be otherwise.
+// Returns a value as the log has it: -1 for NaN, which no norm and no loss can be otherwise.
 template <class T>
 T as_logged(T value) {
   return std::isnan(value) ? T{-1} : value;

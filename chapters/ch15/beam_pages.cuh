@@ -145,7 +145,7 @@ static __global__ void unfold_kernel(const uint4* k, const uint4* v, const int* 
         from[(i / row_packets * page_rows + row % page_rows) * row_packets + i % row_packets];
 }
 
-// What packed beams share is read once for all of them, in pieces; what is after it by each beam for itself. blockIdx.y: these
+// Reads once, in pieces, the keys that packed beams share; those after them are read by each beam for itself. blockIdx.y: these
 // pieces, then the beams.
 struct EachKey {
   __device__ int operator[](int) const { return 1 << 30; }  // all query rows see all keys of the piece

@@ -234,7 +234,7 @@ class KvCopyOnWrite final : public Workload {
     Row q{}, result{};
     for (int d = 0; d < head_size; ++d)
       q[count(d)] = q_.host(row * head_size + count(d)) / std::sqrt(static_cast<double>(head_size));
-    // Of a position: whose row it is, among the pages or among those of the steps.
+    // Returns a value at a position, from the row among the pages or among those of the steps.
     const auto value = [&](const Input<bf16>& pages, const Input<bf16>& of_steps, int position, int d) {
       const int of = std::max(position - before, -1),
                 owner = request * search_.beams() + search_.ancestor(request, beam % search_.beams(), step, of);

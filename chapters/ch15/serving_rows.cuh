@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pairs about prompts and decode steps share: requests whose contexts are prefilled before a run, and their rows in a step.
+// Shared by pairs about prompts and decode steps: requests whose contexts are prefilled before a run, and their rows in a step.
 #pragma once
 #include "decoder/decoder.hpp"
 #include "decoder/pages.hpp"

@@ -27,7 +27,7 @@ using namespace decoder;
 constexpr int decode_steps = 32, most_context = 511;
 constexpr int most_split = 640;  // rows of a chunk whose attention is split: more fill the GPU
 
-// Where steps find their sequences' rows: a page table, and which positions a run writes.
+// The places of steps' rows: a page table, and which positions a run writes.
 struct Places {
   bf16 *k, *v;
   const int* table;

@@ -201,7 +201,7 @@ class PrefixCache final : public Workload {
   int length(int request) const {
     return !planted_ ? tokens_ : request % 8 == 2 ? std::max(shared_, 1) : request % 8 == 6 ? 1 : tokens_;
   }
-  // Of each request the first `shared` tokens are common and the others its own. Planted: the first prompt a second time, one
+  // The first `shared` tokens of each request are common and the others its own. Planted: the first prompt a second time, one
   // that has all blocks but the first of it, one whose blocks are all the same, and one that parts within a block.
   bool is_common(int request, int position) const {
     if (!planted_) return position < shared_;

@@ -292,7 +292,7 @@ class RuntimeScheduler final : public Workload {
     check(cudaEventRecord(events_[static_cast<std::size_t>(step % 2)], launch.stream));
   }
   void wait(int step) { check(cudaEventSynchronize(events_[static_cast<std::size_t>(step % 2)])); }
-  // What a step has made: tokens, text, and who has ended.
+  // Handles the output of a step: tokens, text, and which requests have ended.
   void handle(int step, bool with_text) {
     const HostClock clock{host_us_, extra_};
     for (int r = 0; r < requests_; ++r) {

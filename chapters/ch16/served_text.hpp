@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server makes of a request's tokens: text, of which characters may be divided among tokens, until a token or a string
-// ends it or it is long enough.
+// A server's output for a request's tokens: text, of which characters may be divided among tokens, until a token or a string ends
+// it or it is long enough.
 #pragma once
 #include <aisp/generators.hpp>
 
@@ -111,7 +111,7 @@ inline std::string text_of(const Vocabulary& vocabulary, std::span<const int> to
   return text;
 }
 
-// What a request's tokens and text are to be, of the tokens that it makes if nothing ends it.
+// Returns the tokens and text that a request is to have, from the tokens that it makes if nothing ends it.
 inline std::pair<std::vector<int>, std::string> ended(const Vocabulary& vocabulary, std::span<const int> tokens,
                                                       const EndsAt& at) {
   for (int count = 1;; ++count) {

@@ -32,8 +32,8 @@ struct Round {
   float* logits;                       // [words]: those of the last output
   int drafts, count, words;
 };
-// What counts of a round becomes output, and the next round's rows are set up. `given`: how much counts, by the host, or -1.
-// `told`: pinned, [round]: the outputs there are after it; or null.
+// Outputs the accepted part of a round and sets up the next round's rows. `given`: how much counts, by the host, or -1. `told`:
+// pinned, [round]: the outputs there are after it; or null.
 constexpr int accept_threads = 1024;
 __global__ __launch_bounds__(accept_threads) void accept_kernel(Round round, int given, volatile int* told) {
   const int i = static_cast<int>(threadIdx.x), before = *round.produced;
@@ -113,7 +113,7 @@ class SpeculativeDecoding final : public Workload {
     metrics.report("target_steps", rounds_, "steps", Metrics::Better::lower);
     if (variant == "one_token_steps" || variant == "library_products") return;
     metrics.report("tokens_per_step", outputs_ / static_cast<double>(rounds_), "tokens", Metrics::Better::higher);
-    // Of the guesses that were compared: those that were right and the one that ended a round.
+    // The share of right guesses among those compared: the right ones and the one that ended a round.
     metrics.report("acceptance", 100.0 * right_ / std::max(right_ + wrong_, 1), "%", Metrics::Better::higher);
   }
 
@@ -371,7 +371,7 @@ extern constinit const Pair speculative_decoding{
     .sizes = sizes({{.name = "outputs", .full = 32, .most = most_outputs, .scales = false},
                     {.name = "prompt", .full = 64, .least = 2, .most = 256, .scales = false},
                     {.name = "drafts", .full = 4, .most = most_drafts, .scales = false},
-                    // What the target has beyond the draft, in thousandths: more of it, and fewer guesses are right.
+                    // The target's rest beyond the draft, in thousandths: more of it, and fewer guesses are right.
                     {.name = "rest_permille", .full = 17, .least = 0, .most = 1000, .scales = false},
                     option("narrow"),
                     option("planted")}),

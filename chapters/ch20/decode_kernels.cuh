@@ -140,7 +140,7 @@ struct Cursor {
   __device__ __forceinline__ void skip(const Network& n, int first) {
     while (border <= matrices * n.layers && row >= items(n)) row = first, ++border;
   }
-  // Of pairs of rows, or rows.
+  // Returns the number of pairs of rows, or of rows, in the matrix.
   __device__ __forceinline__ int items(const Network& n) const {
     if (is_head(n)) return n.words;
     const int matrix = border % matrices;

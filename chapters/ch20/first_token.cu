@@ -39,7 +39,7 @@ __global__ __launch_bounds__(row_threads) void gather_rows_kernel(PacketRows fro
   const unsigned i = blockIdx.x * row_threads + threadIdx.x;
   if (i < packets) to.at(blockIdx.y, i) = from.at(static_cast<unsigned>(rows[blockIdx.y]), i);
 }
-// What a group has chosen goes to its requests' places. A block to each of them.
+// Puts a group's choices into its requests' places. A block to each of them.
 __global__ __launch_bounds__(row_threads) void keep_kernel(Batch batch, const int* next, PacketRows chosen, int* tokens,
                                                            PacketRows states, unsigned packets) {
   const int request = batch.sequences[batch.chosen_rows[blockIdx.x]];

@@ -79,7 +79,7 @@ static __global__ __launch_bounds__(loss_threads) void mean_kernel(const float* 
   sum = device::block_sum(sum, parts);
   if (threadIdx.x == 0) *mean = sum * *inverse_count;
 }
-// Of zeros before.
+// Expects `d` to be zero before.
 template <class T>
 __global__ __launch_bounds__(threads) void pick_backward_kernel(const int* labels, const float* inverse_count, T* d, int rows,
                                                                 int words) {

@@ -19,7 +19,7 @@ struct Shape {
   std::size_t rows() const { return sequences * length; }
   std::size_t heads() const { return width / 64; }
 
-  // Where weights lie, each tensor's and then those of the layers; a bias behind the weights that it belongs to.
+  // Offsets of weights, each tensor's and then those of the layers; a bias follows the weights that it belongs to.
   std::size_t places_at() const { return words * width; }
   std::size_t layers_at() const { return places_at() + length * width; }
   std::size_t layer_size() const { return 12 * width * width + 13 * width; }
@@ -45,7 +45,7 @@ struct Layer {
   }
 };
 
-// What a layer keeps for its backward pass.
+// The values that a layer keeps for its backward pass.
 struct Kept {
   bf16 *x, *normed_1, *qkv, *attended, *middle, *normed_2, *h, *active;
   float2 *moments_1, *moments_2;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a GPT has between its products, forward and backward: LayerNorm alone and with the residual addition before it, GELU, sums
-// of columns for the gradients of biases, and both embeddings. Rows of bf16 are multiples of 8 elements and have 1024 at most. A
-// norm's gain is 1 plus its weight.
+// A GPT's kernels between its products, forward and backward: LayerNorm alone and with the residual addition before it, GELU,
+// sums of columns for the gradients of biases, and both embeddings. Rows of bf16 are multiples of 8 elements and have 1024 at
+// most. A norm's gain is 1 plus its weight.
 #pragma once
 #include <aisp/device/reduce.cuh>
 #include <aisp/device/vector.cuh>

@@ -111,7 +111,7 @@ struct QuantizedWeights {
   }
 };
 
-// What the passes call.
+// Returns the product function that the passes call.
 inline auto by_library(const Products& products, const decoder::Model& model, cudaStream_t stream) {
   return [&products, model, stream](Matrix matrix, int layer, const bf16* x, bf16* y) {
     products.run(stream, model, matrix, layer, x, y);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an MoE layer has around the products of its experts: the gate, the order of the rows, the activation, and the way back.
+// An MoE layer's kernels around the products of its experts: the gate, the order of the rows, the activation, and the way back.
 // Choice s % top_k of token s / top_k is slot s; a slot is one row of its expert.
 #pragma once
 #include <cuda_fp8.h>

@@ -119,7 +119,7 @@ class OptimizationLadder final : public Workload {
         },
         true);
   }
-  // What is to be written is NaN before each run.
+  // Sets all outputs to NaN before each run.
   void reset(Launch& launch) {
     for (const bool is_quantized : {false, true})
       launch(decoder::poison_kernel<ContiguousCache>, {dim3{steps, static_cast<unsigned>(requests_)}, 256},

@@ -57,7 +57,7 @@ class PrefillBlock final : public Workload {
         gate_up_rows_{setup.scratch<bf16>(rows_of(2 * ffn()))},
         active_{setup.scratch<bf16>(rows_of(ffn()))},
         interleaved_{setup.scratch<bf16>(gate_up_.size())},
-        // Of eager_norms: in turn the fp32 rows of the norms and the rows that RoPE goes through.
+        // For eager_norms: in turn the fp32 rows of the norms and the rows that RoPE goes through.
         wide_{setup.scratch<float>(rows_of(2 * hidden()))},
         roots_{setup.scratch<float>(tokens_)},
         numbers_{setup.scratch<int>(2 * tokens_)},
@@ -74,7 +74,7 @@ class PrefillBlock final : public Workload {
                                   static_cast<std::size_t>(s_.head_size), static_cast<std::size_t>(s_.qkv_columns())}},
         reproducible_{setup.reproducible()} {}
 
-  // What the products and attention compute; rows, weights and the cache once.
+  // The cost of the products and of attention; rows, weights and the cache once.
   Cost cost() const override {
     const auto tokens = static_cast<double>(tokens_);
     return {
@@ -361,8 +361,8 @@ extern constinit const Pair prefill_block{
                    .run = call<&PrefillBlock::own_attention>,
                    .prepare = call<&PrefillBlock::prepare_attention>,
                    .needs = WithSwiGlu::needs()}}),
-    // What RMSNorm and RoPE cost as Transformers writes them; packed_gemms with the engine's product of gate and up, so that the
-    // lesson's gain is not the product's; and what no fusion removes.
+    // The cost of RMSNorm and RoPE as Transformers writes them; packed_gemms with the engine's product of gate and up, so that
+    // the lesson's gain is not the product's; and the part that no fusion removes.
     .controls =
         variants({{.name = "eager_norms", .run = call<&PrefillBlock::eager_norms>, .prepare = call<&PrefillBlock::prepare>},
                   {.name = "engine_packed",
@@ -374,7 +374,7 @@ extern constinit const Pair prefill_block{
                    .prepare = call<&PrefillBlock::prepare>,
                    .outputs = no_outputs}}),
     .bound = Bound::compute,
-    // Of the residual, the results, keys and values. Rows are rounded to bf16 up to ten times on their way, 1.6e-3 each.
+    // Limits of the residual, the results, keys and values. Rows are rounded to bf16 up to ten times on their way, 1.6e-3 each.
     .tolerance = per_output({within(4e-3), within(1e-2), within(6e-3), within(6e-3)}),
     .needs = {.min_sm = 90, .libraries = {Library::cublas, Library::cublaslt, Library::cudnn}},
     .verification = Verification::small_shape,

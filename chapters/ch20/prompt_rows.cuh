@@ -178,7 +178,7 @@ inline void rotate_step_by_step(cudaStream_t stream, std::size_t rows, std::size
   map_rows<Plus>(stream, rows, columns, straight, turned, to);
 }
 
-// Of two matrices one below the other: eight rows of the first, the same eight of the second, and so on.
+// Interleaves two matrices that lie one below the other: eight rows of the first, the same eight of the second, and so on.
 __global__ static __launch_bounds__(row_threads) void interleave_rows_kernel(PacketRows from, PacketRows to, unsigned half,
                                                                              unsigned packets) {
   const unsigned i = blockIdx.x * row_threads + threadIdx.x, row = blockIdx.y;

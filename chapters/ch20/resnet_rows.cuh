@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a convolutional network has between its convolutions, for images of 14 x 14 pixels in either order of their channels:
+// A convolutional network's kernels between its convolutions, for images of 14 x 14 pixels in either order of their channels:
 // batch norm, ReLU and residual additions as kernels of their own, and as epilogues of the GEMM engine.
 #pragma once
 #include <cuda_bf16.h>
@@ -28,7 +28,7 @@ __device__ __forceinline__ uint2 narrow(const float (&x)[4]) {
   return make_uint2(device::narrow_bf16(x[0], x[1]), device::narrow_bf16(x[2], x[3]));
 }
 
-// Where channels come first: four neighbours of one channel a thread.
+// For channels first: four neighbours of one channel a thread.
 static __global__ __launch_bounds__(threads) void planes_norm_kernel(uint2* x, const Norm norm, int channels, unsigned fours) {
   const unsigned i = blockIdx.x * threads + threadIdx.x;
   if (i >= fours) return;
@@ -41,8 +41,8 @@ static __global__ __launch_bounds__(threads) void planes_norm_kernel(uint2* x, c
   x[i] = narrow(values);
 }
 
-// Where channels come last: the norm, or what folding has left of it, a bias. With `finishes`, the residual, where there is one,
-// and ReLU as well. A thread has the same eight channels of `line_pixels` pixels, so that it loads their norm once.
+// For channels last: the norm, or what folding has left of it, a bias. With `finishes`, the residual, where there is one, and
+// ReLU as well. A thread has the same eight channels of `line_pixels` pixels, so that it loads their norm once.
 inline constexpr int line_pixels = 4;
 static_assert(pixels % line_pixels == 0);
 template <bool folded, bool finishes>

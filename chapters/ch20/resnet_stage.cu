@@ -193,7 +193,8 @@ class ResnetStage final : public Workload {
   static const uint4* packets(const bf16* data) { return reinterpret_cast<const uint4*>(data); }
   static uint4* packets(bf16* data) { return reinterpret_cast<uint4*>(data); }
 
-  // Of a channel of all channels of all blocks: from 1e-4 to 1e2. Weights are so large that a convolution's results have it.
+  // Returns the variance of a channel among all channels of all blocks: from 1e-4 to 1e2. Weights are so large that a
+  // convolution's results have it.
   static double unit(std::uint64_t seed, std::size_t i) { return static_cast<double>(random_bits(seed, i) >> 11) * 0x1p-53; }
   static double variance_of(std::size_t channel) { return std::pow(10, 6 * unit(0xBA7C, channel) - 4); }
   static void fill_weights(std::span<bf16> to, std::uint64_t seed) {
@@ -320,7 +321,7 @@ extern constinit const Pair resnet_stage{
                    .prepare = call<&ResnetStage::tune_last>,
                    .outputs = no_outputs}}),
     .bound = Bound::compute,
-    // Of a bottleneck's branch some nine roundings to bf16 of 1.6e-3 follow one another, of folded weights among them, and the
+    // On a bottleneck's branch some nine roundings to bf16 of 1.6e-3 follow one another, of folded weights among them, and the
     // residual stream has one in each block: 8e-3 at most after six.
     .tolerance = within(1e-2, 0.1),
     .needs = {.libraries = {Library::cudnn}},

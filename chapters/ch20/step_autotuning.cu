@@ -217,7 +217,7 @@ class StepAutotuning final : public Workload {
     for (const auto& of : settings_of_) of->propose(*lt_);
   }
 
-  // What the clock chooses, it chooses once in a process.
+  // Chooses by the clock once in a process.
   Settings chosen(Way way, cudaStream_t stream) {
     if (way == heuristics) return by_heuristics();
     if (reproducible_) throw Unsupported{not_reproducible};
