@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call of cudaMalloc returned, freed by cudaFree at the end of its scope.
+// Memory from cudaMalloc, freed by cudaFree at the end of its scope.
 #pragma once
 #include <aisp/check.hpp>
 

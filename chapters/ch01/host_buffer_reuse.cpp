@@ -35,7 +35,7 @@ void preprocess(const float* raw, float* normalized, float* clipped, std::size_t
 // Which value of page `page` a training step draws.
 std::size_t drawn_from(std::size_t page) { return page * page_values + page * 37 % page_values; }
 
-// What comes after: one value of every page is used. Not inlined, or the compiler might compute these values alone.
+// The use that follows: one value of every page is read. Not inlined, or the compiler might compute these values alone.
 [[gnu::noinline]] void draw(const float* values, float* drawn, std::size_t pages) {
   for (std::size_t page = 0; page < pages; ++page) drawn[page] = values[drawn_from(page)];
 }

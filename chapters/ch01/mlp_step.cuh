@@ -17,7 +17,7 @@ constexpr int outputs = batch * classes;
 constexpr float rate = 4;  // the loss is a mean over 65536 values, so gradients are small
 constexpr int threads = 256, loss_blocks = outputs / 4 / threads;
 
-// What the loss kernels hand on: losses[step] of the step that is next. Starts as zeros.
+// State that the loss kernels hand on: losses[step] of the step that is next. Starts as zeros.
 struct Progress {
   unsigned blocks_done;
   int step;

@@ -41,8 +41,8 @@ __device__ void adam_packet(float4* weights, const float4* gradients, float4* fi
   *seconds = second;
 }
 
-// What a block works on. The pointers are here and not behind an index of a tensor, so that one lookup, not two in a row, comes
-// before the first parameter is loaded.
+// A block's share of a tensor. The pointers are here and not behind an index of a tensor, so that one lookup, not two in a row,
+// comes before the first parameter is loaded.
 struct alignas(16) Chunk {
   float4* weights;
   const float4* gradients;

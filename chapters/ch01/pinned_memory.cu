@@ -49,8 +49,8 @@ class PinnedMemory final : public Workload {
     }
   }
 
-  // What cudaMemcpy does, on the stream that is timed: from pageable memory this call, too, returns only when the driver has
-  // read the whole source.
+  // Copies as cudaMemcpy does, on the timed stream: from pageable memory this call, too, returns only when the driver has read
+  // the whole source.
   void pageable(Launch& launch) { upload(heap_, launch); }
 
   // The producer of the batch writes to page-locked memory in the first place.

@@ -58,7 +58,7 @@ __global__ void reference_kernel(const double* x, const bf16* w, const float* bi
   y[row * width + column] = gelu(sum);
 }
 
-// Where everything lies in the arena. Layer i writes activation i % 2 and reads the other one.
+// Offsets in the arena. Layer i writes activation i % 2 and reads the other one.
 struct Plan {
   std::size_t product, activations[2], bytes;
   explicit Plan(std::size_t elements)

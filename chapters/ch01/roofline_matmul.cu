@@ -46,7 +46,7 @@ class RooflineMatmul final : public Workload {
   double expected_output(int, std::size_t index) const override {
     return dot(index, [](double value) { return value; });
   }
-  // What TF32 does to the operands is the library's affair (it may round or cut), so tf32 is held against the exact ones.
+  // The library may round or cut operands to TF32, so tf32 is compared with the exact ones.
   double expected_quantized(std::string_view variant, int output, std::size_t index) const override {
     if (variant == "tf32") return expected_output(output, index);
     return dot(index, [](double value) { return double{__bfloat162float(__float2bfloat16_rn(static_cast<float>(value)))}; });

@@ -62,7 +62,7 @@ static __global__ __launch_bounds__(threads, blocks_per_sm) void fused_tiles_ker
     device::commit_copies();  // A belongs to the first group
   }
 
-  // Of an A row this lane reads 8 bytes a slab, of a B slab one chunk in each of rows 2t and 2t + 1.
+  // This lane reads 8 bytes a slab of an A row, and one chunk in each of rows 2t and 2t + 1 of a B slab.
   const auto* a_pairs = reinterpret_cast<const float2*>(tile_a) + g * chunks * 2 + t % 2;
   const float4* const b_lane = ring + 2 * t * chunks + ((warp * 8 + g / 2 + g % 2 * 4) ^ t);
   float sums[2][4][4] = {};

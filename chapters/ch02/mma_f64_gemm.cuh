@@ -94,7 +94,7 @@ static __global__ __launch_bounds__(threads, 2) void ring_kernel(const double* a
     reading = (reading + 1) % stages;
   }
 
-  // Of sums, 0 and 2 are neighbours in row 2t, 1 and 3 in row 2t + 1.
+  // Sums 0 and 2 are neighbours in row 2t, 1 and 3 in row 2t + 1.
   double* const to = c + (top + 2 * t) * n + left + warp * 32 + 2 * g;
 #pragma unroll
   for (int j = 0; j < 8; ++j)

@@ -137,7 +137,7 @@ class Gemm final : public Workload {
     run_only_on({own_cpu_});
     run_steps(launch, [this, &launch] { wait_polling(launch); });
   }
-  // What the GPU could do if the host knew all choices beforehand.
+  // Runs as the GPU could if the host knew all choices beforehand.
   void plain_gemm(Launch& launch) {
     for (std::size_t step = 0; step < steps_; ++step) queue_step(launch, step, weights_before(step));
   }

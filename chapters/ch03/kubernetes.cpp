@@ -153,7 +153,8 @@ class Kubernetes final : public Workload {
   void granted_cpus(Launch&) { reduce(*granted_pool_); }
 
  private:
-  // What a program in a pod should ask: the affinity tells the CPUs, and cpu.max may grant less time than all of them have.
+  // Returns the CPUs that a program in a pod should use: the affinity names them, and cpu.max may grant less time than all of
+  // them have.
   static std::vector<int> cpus_to_use() {
     std::vector<int> cpus = usable_cpus();
     if (const double quota = cpu_quota(); quota < static_cast<double>(cpus.size()))

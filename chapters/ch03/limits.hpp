@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process may use of the machine: CPUs by its affinity and by its control groups, and memory that it may lock.
+// This process's limits: CPUs by its affinity and by its control groups, and memory that it may lock.
 #pragma once
 #include <sched.h>
 #include <sys/resource.h>
@@ -82,7 +82,7 @@ inline double memlock_limit_mib() {
   return static_cast<double>(limit.rlim_cur) / (1 << 20);
 }
 
-// What the kernel counts as locked (mlock) or pinned by devices for this process.
+// Returns the memory that the kernel counts as locked (mlock) or pinned by devices for this process.
 inline double locked_mib() {
   std::ifstream status{"/proc/self/status"};
   double kib = 0;

@@ -72,7 +72,7 @@ struct Ring {
 
 enum class Way : std::uint32_t { pipe, ring };
 
-// What the trainer asks for: a seed for each batch. Orders go over a socket in both variants; they are 136 bytes.
+// The trainer's order: a seed for each batch. Orders go over a socket in both variants; they are 136 bytes.
 struct Order {
   Way way;
   std::uint32_t batches;

@@ -62,7 +62,7 @@ class Barrier {
   alignas(64) std::atomic<unsigned> phase_{0};
 };
 
-// Where a shard was updated last. Written by the thread that has the shard; the barrier hands it on.
+// The CPU that updated a shard last. Written by the thread that has the shard; the barrier hands it on.
 struct alignas(64) Whereabouts {
   unsigned cpu = ~0u;
   unsigned node = 0;

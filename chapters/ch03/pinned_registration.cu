@@ -32,7 +32,7 @@ class PinnedRegistration final : public Workload {
         huge_{setup.input<float>(batches * count_, same_batches(),
                                  {.name = "huge batches", .memory = Memory::pageable, .huge_pages = true})},
         out_{setup.output<float>(batches * count_, {.name = "device batches"})} {
-    // Where the system gives huge pages to everybody, the other two would be made of them as well. A kernel without huge pages
+    // If the system gives huge pages to everybody, the other two would be made of them as well. A kernel without huge pages
     // refuses, and then all is as it should be.
     ::madvise(const_cast<float*>(heap_.get()), heap_.bytes(), MADV_NOHUGEPAGE);
     ::madvise(const_cast<float*>(pool_.get()), pool_.bytes(), MADV_NOHUGEPAGE);

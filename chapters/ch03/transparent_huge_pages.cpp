@@ -143,7 +143,7 @@ class TransparentHugePages final : public Workload {
     if (!table_) return;
     if (const double mib = huge_mib(table_->address()); mib >= 0)
       metrics.report("huge_pages", mib, "MiB", Metrics::Better::higher);
-    // Where programs get huge pages unasked, small ones are not what they would see.
+    // If programs get huge pages unasked, small ones are not what they would see.
     if (variant == "small_pages" && thp_mode().find("[always]") != std::string::npos)
       metrics.report("opted_out_of_huge_pages", 1, "flag", Metrics::Better::lower);
   }

@@ -4,7 +4,7 @@
 
 namespace aisp::ch03 {
 
-// What the kernel counts for all threads of this process.
+// The kernel's counts for all threads of this process.
 struct Usage {
   double page_faults = 0;       // those served without a disk
   double context_switches = 0;  // threads that slept, and threads that were interrupted

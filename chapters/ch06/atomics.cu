@@ -22,7 +22,7 @@ __host__ __device__ double squared_error(float x, float y) {
   return difference * difference;
 }
 
-// What a thread adds: its elements lie a grid apart.
+// Returns a thread's sum: its elements lie a grid apart.
 __device__ double sum_of_thread(const float* x, const float* y, std::size_t count) {
   double sum = 0;
   const std::size_t stride = std::size_t{gridDim.x} * threads;
@@ -96,7 +96,7 @@ __global__ __launch_bounds__(threads) void last_block_kernel(const float* x, con
   if (threadIdx.x == 0) *loss = sum;
 }
 
-// What CUB adds up.
+// The terms that CUB adds up.
 struct SquaredError {
   const float *x, *y;
   __host__ __device__ double operator()(std::ptrdiff_t i) const { return squared_error(x[i], y[i]); }

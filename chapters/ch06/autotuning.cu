@@ -161,7 +161,7 @@ class Autotuning final : public Workload {
     return (tensor.in.host(i) - mean) * inverse * weight_.host(i % tensor.width) + bias_.host(i % tensor.width);
   }
 
-  // What the search has found for each width, so that one width cannot make the result unseen.
+  // Reports the search's result for each width, so that one width cannot make the result unseen.
   void metrics(std::string_view variant, Metrics& metrics) override {
     if (search_ms_ == 0) return;
     for (const Tensor& tensor : tensors_) {

@@ -40,7 +40,7 @@ __global__ __launch_bounds__(256) void eight_lanes_kernel(const uint4* a, const 
   if (threadIdx.x % lanes == 0) scores[i / lanes] = sum;
 }
 
-// What launching so many blocks costs when they have nothing to do.
+// Does nothing: shows the cost of launching so many blocks.
 __global__ void empty_kernel() {}
 
 class LaunchConfiguration final : public Workload {

@@ -137,7 +137,7 @@ struct Above {
   float threshold;
   __host__ __device__ bool operator()(float value) const { return value > threshold; }
 };
-// What CUB selects from: 0, 1, 2 ...
+// The sequence that CUB selects from: 0, 1, 2 ...
 struct Number {
   __host__ __device__ unsigned operator()(std::ptrdiff_t i) const { return static_cast<unsigned>(i); }
 };

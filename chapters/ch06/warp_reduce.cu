@@ -19,7 +19,7 @@ namespace {
 constexpr int most_threads = 256, warps = most_threads / 32;
 constexpr int loads = 8;  // of 4 bytes that a lane has in flight: a warp's cover 256 elements
 
-// What a thread of a block adds by itself: one value, where the row is not longer than the block.
+// Returns the sum of one thread of a block: a single value if the row is not longer than the block.
 __device__ float sum_of_thread(const float* row, unsigned columns) {
   float sum = 0;
   for (unsigned i = threadIdx.x; i < columns; i += blockDim.x) sum += row[i];
@@ -48,7 +48,7 @@ __global__ __launch_bounds__(most_threads) void shuffle_block_kernel(const float
   if (lane == 0) sums[blockIdx.x] = sum;
 }
 
-// What a lane adds of a row that its warp has for itself.
+// Returns the sum of one lane of a row that its warp has for itself.
 __device__ float sum_of_lane(const float* row, unsigned columns) {
   float sum = 0;
   for (unsigned first = threadIdx.x % 32; first < columns; first += 32 * loads) {
@@ -95,7 +95,7 @@ __global__ __launch_bounds__(most_threads) void warp_per_row_shared_kernel(const
   if (lane == 0) sums[row] = shared[warp][0];
 }
 
-// Where a row begins, for CUB.
+// Returns the beginning of a row, for CUB.
 struct RowStart {
   std::int64_t columns;
   __host__ __device__ std::int64_t operator()(std::ptrdiff_t row) const { return row * columns; }

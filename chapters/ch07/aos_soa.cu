@@ -13,7 +13,8 @@ constexpr int threads = 256;
 constexpr int all_fields = 16;  // position (3), velocity (3), force (3), mass, charge, and what identifies a particle
 constexpr int group = 32;       // particles of a group of the array of structs of arrays
 
-// Where the k-th field, in the order of use, of particle i of n lies. Mass and velocity come first; then what other kernels use.
+// Returns the place of the k-th field, in the order of use, of particle i of n. Mass and velocity come first; then fields that
+// other kernels use.
 struct Structs {
   static __host__ __device__ std::size_t at(std::size_t i, int k, std::size_t) {
     constexpr int field[all_fields] = {9, 3, 4, 5, 0, 1, 2, 6, 7, 8, 10, 11, 12, 13, 14, 15};

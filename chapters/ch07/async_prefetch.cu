@@ -34,7 +34,7 @@ struct Column {
   __device__ float blurred() const { return taps(rows[0], rows[1], rows[2], rows[3], rows[4]); }
 };
 
-// Where a block reads and writes. Output row y needs the input's rows y to y + 4.
+// A block's place in input and output. Output row y needs the input's rows y to y + 4.
 struct Place {
   const float* from;
   float* to;

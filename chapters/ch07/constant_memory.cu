@@ -23,7 +23,7 @@ struct Filter {
   float at[width * width];
 };
 
-// Where a kernel has its coefficients from: coefficient(i) of a row-major filter.
+// The source of a kernel's coefficients: coefficient(i) of a row-major filter.
 template <int width>
 struct FromGlobal {
   const float* __restrict__ filter;

@@ -71,7 +71,7 @@ __global__ __launch_bounds__(threads) void eight_lanes_kernel(const uint4* table
   }
 }
 
-// What CUB's copy of many buffers takes: where the i-th begins, on either side, and its length.
+// The iterators for CUB's copy of many buffers: the i-th's beginning, on either side, and its length.
 template <class Value, class Make>
 struct Computed {
   using iterator_category = std::random_access_iterator_tag;
@@ -101,7 +101,7 @@ struct RowBytes {
   __host__ __device__ unsigned operator()(std::ptrdiff_t) const { return row_bytes; }
 };
 
-// What thrust::gather makes of a struct: a thread fetches the whole of it.
+// A row as thrust::gather copies it: a thread fetches the whole of it.
 struct alignas(16) Row {
   uint4 vectors[8];
 };
@@ -126,7 +126,7 @@ class Gather final : public Workload {
     if (!std::has_single_bit(row_bytes_)) throw Unsupported{"row_bytes must be a power of two"};
   }
 
-  // Of the table, the rows that are asked for.
+  // The table's traffic is that of the rows asked for.
   Cost cost() const override { return {.bytes = static_cast<double>(2 * out_.bytes() + indices_.bytes())}; }
   double expected(std::size_t i) const override {
     return table_.host(indices_.host(i / row_elements_) * row_elements_ + i % row_elements_);

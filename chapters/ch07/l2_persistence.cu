@@ -83,7 +83,7 @@ class Window {
     cudaStreamAttrValue value{};
     value.accessPolicyWindow.base_ptr = const_cast<void*>(base);
     value.accessPolicyWindow.num_bytes = std::min(bytes, longest);
-    // Of a table that is larger than what is set aside, so much as fits: all of it would push itself out.
+    // If the table is larger than the part set aside, only as much as fits persists: all of it would push itself out.
     value.accessPolicyWindow.hitRatio = std::min(1.0f, static_cast<float>(SetAside::most()) / static_cast<float>(bytes));
     value.accessPolicyWindow.hitProp = cudaAccessPropertyPersisting;
     value.accessPolicyWindow.missProp = cudaAccessPropertyNormal;
@@ -114,7 +114,7 @@ class L2Persistence final : public Workload {
     return static_cast<double>(static_cast<float>(x_.host(i)) + static_cast<float>(entry));
   }
 
-  // What an earlier variant kept is kept no longer.
+  // Drops the lines that an earlier variant kept.
   void forget(Launch&) { check(cudaCtxResetPersistingL2Cache()); }
 
   void default_policy(Launch& launch) { add<Hints::none>(launch); }

@@ -127,7 +127,8 @@ class RadixSort final : public Workload {
         cub_bytes_{std::max(merge_sort(nullptr, 0, nullptr), radix_sort(nullptr, 0, nullptr))},
         cub_space_{setup.scratch<std::uint8_t>(cub_bytes_)} {}
 
-  // Of a radix sort that counts all digits in one reading of the keys; each pass then reads and writes the pairs once.
+  // Returns the cost of a radix sort that counts all digits in one reading of the keys; each pass then reads and writes the pairs
+  // once.
   Cost cost() const override {
     const auto key_bytes = static_cast<double>(keys_.bytes()), value_bytes = static_cast<double>(values_.bytes());
     return {.bytes = key_bytes + passes * 2 * (key_bytes + value_bytes)};

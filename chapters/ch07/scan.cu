@@ -30,8 +30,8 @@ __device__ float sum_through(float value) {  // of the lanes up to the calling o
   return value;
 }
 
-// Of the warps before the calling one, from each warp's sum; `total` is that of the block. `sums` may be used again behind the
-// next barrier.
+// Returns the sum of the warps before the calling one, from each warp's sum; `total` is that of the block. `sums` may be used
+// again after the next barrier.
 template <int warps>
 __device__ float sum_of_warps_before(float of_warp, float* sums, float& total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -45,7 +45,7 @@ __device__ float sum_of_warps_before(float of_warp, float* sums, float& total) {
 
 __device__ float4 plus(const float4& v, float added) { return make_float4(v.x + added, v.y + added, v.z + added, v.w + added); }
 
-// What a warp has of a tile: lane k has the k-th four of every 128 values.
+// A warp's part of a tile: lane k has the k-th four of every 128 values.
 struct Slice {
   float4 values[quads];
   __device__ static std::size_t first(std::size_t tile_index) {

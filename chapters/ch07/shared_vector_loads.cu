@@ -35,7 +35,7 @@ struct Codebook {
   }
 };
 
-// Of a thread: `points` of them, a block apart. The grid is as large as the GPU runs at once, so that few blocks copy the
+// Each thread has `points` of them, a block apart. The grid is as large as the GPU runs at once, so that few blocks copy the
 // codebook.
 template <int points, int row, bool scalar_loads>
 __global__ __launch_bounds__(threads) void nearest_kernel(const float4* points_in, const float* codebook, unsigned* nearest,

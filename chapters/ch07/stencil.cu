@@ -51,7 +51,7 @@ __global__ __launch_bounds__(warp* narrow_rows) void cell_per_thread_kernel(cons
       [&](int k) { return cell[k * plane<radius>]; });
 }
 
-// What a thread that marches along z holds of its column; T is one cell or several neighbours.
+// The part of its column that a thread holds while it marches along z; T is one cell or several neighbours.
 template <int radius, class T>
 struct Column {
   T at[2 * radius + 1 + ahead];
@@ -194,7 +194,7 @@ class Stencil final : public Workload {
         in_{setup.input<float>(pitch * (side + 2 * radius_) * (planes_ + 2 * radius_), uniform(-1, 1), {.name = "volume"})},
         out_{setup.output<float>(planes_ * side * side, {.name = "operator of the volume"})} {}
 
-  // Of the cells around the volume, only those on its six faces are needed.
+  // Only the six faces of the cells around the volume are needed.
   Cost cost() const override {
     const double faces = 2.0 * static_cast<double>(radius_) * (side * side + 2.0 * side * static_cast<double>(planes_));
     const auto cells = static_cast<double>(out_.size());
@@ -230,7 +230,7 @@ class Stencil final : public Workload {
   }
 
  private:
-  // Of a second derivative: they alternate and fall with the square of the distance; a constant volume has none.
+  // Returns a weight of a second derivative: they alternate and fall with the square of the distance; a constant volume has none.
   float weight(std::size_t k) const {
     if (k > 0) return (k % 2 == 1 ? 2.0f : -2.0f) / static_cast<float>(k * k);
     float sum = 0;

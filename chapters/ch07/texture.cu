@@ -18,7 +18,7 @@ constexpr std::size_t texture_alignment = 512;  // of an image that a texture re
 // % of it empty corners.
 constexpr Tolerance two_levels = within(0.008, 0.0165);
 
-// Where output pixel (x, y) comes from. The same bits on CPU and GPU.
+// The source of output pixel (x, y). The same bits on CPU and GPU.
 struct Turn {
   float cosine, sine, centre;
   __host__ __device__ float2 source(int x, int y) const {

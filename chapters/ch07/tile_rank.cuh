@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the keys of a tile go when they are ordered by a digit, equal digits in the order of the input. Each warp ranks its keys
-// by ballots and counts its digits in shared memory; sums over digits and warps make places of the ranks. Blocks of rank_threads;
-// warp w has consecutive keys of the tile, and its lane's k-th key is the (32 k + lane)-th of them.
+// Computes the destinations of a tile's keys when they are ordered by a digit, equal digits in the order of the input. Each warp
+// ranks its keys by ballots and counts its digits in shared memory; sums over digits and warps make places of the ranks. Blocks
+// of rank_threads; warp w has consecutive keys of the tile, and its lane's k-th key is the (32 k + lane)-th of them.
 #pragma once
 #include <aisp/device/reduce.cuh>
 

@@ -62,7 +62,7 @@ __device__ __forceinline__ void run(float* v) {
   run<network>(v, std::make_index_sequence<sizeof network.pairs / sizeof(Exchange)>{});
 }
 
-// Of the calling thread in images of one pixel a thread.
+// Returns the calling thread's pixel in images of one pixel a thread.
 __device__ std::size_t pixel(std::size_t row_pitch) {
   return (std::size_t{blockIdx.y} * block.y + threadIdx.y) * row_pitch + blockIdx.x * block.x + threadIdx.x;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch leaves of an SM's limits to others: the figures that the pairs of this chapter are about, for their reports; and
-// times that follow from the rate of one of an SM's units.
+// The part of an SM's limits that a launch leaves to others: the figures that the pairs of this chapter are about, for their
+// reports; and times that follow from the rate of one of an SM's units.
 #pragma once
 #include <aisp/check.hpp>
 #include <aisp/device_attribute.hpp>

@@ -50,7 +50,7 @@ __global__ __launch_bounds__(large_block) void count_kernel(const int4* tokens, 
     if (counter[i] != 0) atomicAdd(counts + first + i, counter[i]);
 }
 
-// Where an SM holds 1536 threads, and 100 KiB, one block is all that fits.
+// One block is all that fits where an SM holds 1536 threads and 100 KiB.
 constexpr unsigned packed_blocks = AISP_SM == 86 || AISP_SM == 89 || AISP_SM == 120 ? 1 : 2;
 
 // The counter of token t is half t % 2 of word t / 2. Who makes it reach half of its range carries that to the result and takes

@@ -164,7 +164,7 @@ extern constinit const Pair special_functions{
     .bound = Bound::compute,
     // 2048 terms a slice, each exponential off by two units of the last place.
     .tolerance = within(1e-5),
-    // Of the control polynomial_share, in 32 pairs; the baseline has none.
+    // The share of the control polynomial_share, in 32 pairs; the baseline has none.
     .sizes = sizes({{.name = "share", .full = 32, .multiple = 4, .most = 32, .scales = false}}),
     .sweep = cases({{"share_4", "share=4"},
                     {"share_8", "share=8"},

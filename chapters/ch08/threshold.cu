@@ -24,7 +24,7 @@ struct Curve {
 };
 constexpr Curve audio{2048, 3072, {1.5f, 3.0f}, {1.25f, 111.0f}};
 
-// What a specification says, case by case.
+// Follows the specification case by case.
 __device__ float by_cases(float x, const Curve& curve) {
   if (x > curve.u) return curve.high.scale * powf(x, 0.75f) + curve.high.offset;
   if (x > curve.t) return curve.low.scale * powf(x, 0.75f) + curve.low.offset;

@@ -26,7 +26,7 @@ constexpr int tile = 1024, tiles_per_ticket = 4, chunk = tile * tiles_per_ticket
 constexpr int stages = 12, behind = 2;  // tiles of the ring; those that are still being read by stores
 constexpr unsigned tile_bytes = tile * sizeof(Packet), ring_bytes = stages * tile_bytes;
 
-// Of two values in a word.
+// Computes both values in a word.
 __device__ __forceinline__ unsigned soft(unsigned word) {
   const auto x = reinterpret_cast<const __nv_bfloat162&>(word);
   const __nv_bfloat162 zone = __float2bfloat162_rn(dead_zone), zero = __float2bfloat162_rn(0);

@@ -65,7 +65,7 @@ __global__ __launch_bounds__(threads) void merged_kernel(const std::uint8_t* kin
   }
 }
 
-// Where the bins of the kinds begin and end among the slots, and where each warp's share of them begins.
+// The slots of each kind's bin, and the beginning of each warp's share of them.
 struct Bins {
   int begin[kinds + 1], end[kinds], of_warp[kinds][warps];
 };

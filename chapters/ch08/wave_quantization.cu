@@ -103,7 +103,7 @@ class WaveQuantization final : public Workload {
     estimate<large>(launch, queries_count_, slices, parts_);
     launch(add_slices_kernel, {static_cast<unsigned>(blocks_), large}, parts_, sums_, queries_count_);
   }
-  // What the baseline takes for one block an SM, and for two.
+  // The baseline with one block an SM, and with two.
   void one_wave_exactly(Launch& launch) { estimate<large>(launch, two_waves() / 2, 1, parts_); }
   void two_waves_exactly(Launch& launch) { estimate<large>(launch, two_waves(), 1, parts_); }
 

@@ -11,7 +11,7 @@
 
 namespace aisp::ch09::backward {
 
-// Of GELU in the approximation by tanh, 0.5 x (1 + tanh(u(x))).
+// Returns the slope of GELU in the approximation by tanh, 0.5 x (1 + tanh(u(x))).
 __host__ __device__ inline double gelu_slope(double x) {
   const double root_2_over_pi = 0.7978845608028654, cubic = 0.044715;
   const double t = tanh(root_2_over_pi * (x + cubic * x * x * x));

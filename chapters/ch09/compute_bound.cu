@@ -15,12 +15,12 @@ constexpr unsigned threads = 256, block_threads = 128;  // block_threads: of the
 constexpr unsigned tile = 256;                          // bodies in shared memory at a time
 constexpr unsigned unrolled = 8;                        // interactions of a thread's body in a row; divides a tile
 constexpr unsigned bodies_per_thread = 4;
-// Of the other bodies, so that 65,536 bodies make 32 blocks for each of 132 SMs.
+// Slices of the other bodies, so that 65,536 bodies make 32 blocks for each of 132 SMs.
 constexpr unsigned slices = 33;
 constexpr float softening = 1e-3f;  // squared; bounds the force between near bodies, and makes that of a body on itself zero
 constexpr double slots_per_interaction = 13, flops_per_interaction = 18;
 
-// What turns a mass and a squared distance into mass / distance^3.
+// Turns a mass and a squared distance into mass / distance^3.
 struct RootAndDivision {
   static __device__ __forceinline__ float weight(float mass, float squared) {
     return mass * (1.0f / sqrtf(squared * squared * squared));
@@ -93,7 +93,7 @@ __global__ __launch_bounds__(threads) void tiled_kernel(const float4* __restrict
   if (body < count) store(accelerations, body, count, sum);
 }
 
-// What the bodies of slice blockIdx.y do to the block's 512 bodies, of which a thread has four.
+// Adds the forces of slice blockIdx.y on the block's 512 bodies, of which a thread has four.
 __global__ __launch_bounds__(block_threads) void four_bodies_kernel(const float4* __restrict__ bodies, float* __restrict__ parts,
                                                                     unsigned count) {
   const unsigned body = blockIdx.x * block_threads * bodies_per_thread + threadIdx.x;

@@ -188,7 +188,7 @@ class FusedCrossEntropy final : public Workload {
     const auto elements = static_cast<double>(logits_.size());
     return {.flops = 6 * elements, .bytes = 2 * static_cast<double>(logits_.bytes()), .special_functions = elements};
   }
-  // Of all rows, for the mean.
+  // The mean needs all rows.
   void compute_reference(Launch&) override {
     log_sums_.assign(rows_, 0);
     team_.run([&](int worker) {

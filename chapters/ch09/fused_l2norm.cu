@@ -133,7 +133,7 @@ class FusedL2norm final : public Workload {
   explicit FusedL2norm(Setup& setup)
       : columns_{setup.size("columns")},
         rows_{std::max<std::size_t>(setup.size("elements") / columns_, 1)},
-        // Of very different lengths, and some of zeros.
+        // Rows of very different lengths, and some of zeros.
         in_{setup.input<bf16>(
             rows_ * columns_,
             normal(0, 1).times(0.01f, 100, all_of(Axis{columns_, rows_})).set(0, at(Axis{columns_, rows_}, 5, rows_ / 1000 + 1)),

@@ -231,7 +231,7 @@ class FusedMlp final : public Workload {
       : samples_{setup.size("samples")},
         layers_{setup.size("layers")},
         x_{setup.input<bf16>(samples_ * width, normal(0, 1), {.name = "x"})},
-        // What ReLU takes away of a layer's energy its weights give back: 2 / 64 is their variance.
+        // The weights' variance, 2 / 64, restores the energy that ReLU takes from a layer.
         w_{setup.input<bf16>(layers_ * width * width, normal(0, 0.1768f), {.name = "weights"})},
         between_{setup.scratch<bf16>(samples_ * width, {.name = "activations"}),
                  setup.scratch<bf16>(samples_ * width, {.name = "other activations"})},

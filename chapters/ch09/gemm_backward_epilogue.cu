@@ -22,7 +22,7 @@ using shared::bf16, shared::packet;
 constexpr unsigned threads = 256, warps = threads / 32;
 constexpr unsigned chunk_rows = 128;  // that a block of a pass over the columns, or a tile of the product, adds up
 
-// Of GELU in the approximation by tanh: t = tanh(u), and half of x (1 - t^2) u' comes to half of 1 + t.
+// Returns the slope of GELU in the approximation by tanh: t = tanh(u), and half of x (1 - t^2) u' comes to half of 1 + t.
 __device__ __forceinline__ float gelu_slope(float x) {
   constexpr float root_2_over_pi = 0.7978845608f, cubic = 0.044715f;
   const float square = x * x;

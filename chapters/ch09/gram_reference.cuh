@@ -40,7 +40,7 @@ class Reference {
     g_.assign(g_.size(), {});
     for (std::size_t i = 0; i < sums.size(); ++i) g_[i % g_.size()].x += sums[i].x, g_[i % g_.size()].y += sums[i].y;
   }
-  // Of element i of the diagonal (output 0) or of the triangle below it, row after row.
+  // Returns element i of the diagonal (output 0) or of the triangle below it, row after row.
   double2 of(int output, std::size_t i) const {
     if (output == 0) return g_[i * columns_ + i];
     std::size_t row = 1;

@@ -57,8 +57,8 @@ __global__ __launch_bounds__(By::threads, By::blocks) void implicit_mma_kernel(c
   const int top = first_pixel<tile_n>(channels_out), left = first_column<tile_n>(channels_out);
   Gather<tile_n, By::threads> gather{x, w, images, top, left};
 
-  // Of A lane l addresses row l % 16 of a fragment, chunk l / 16; of B, which lies along K as well, row l / 16 * 8 + l % 8, chunk
-  // l / 8 % 2, so that both words of a column are neighbours. The chunk of another step differs in bits that XOR can flip.
+  // For A lane l addresses row l % 16 of a fragment, chunk l / 16; for B, which lies along K as well, row l / 16 * 8 + l % 8,
+  // chunk l / 8 % 2, so that both words of a column are neighbours. The chunk of another step differs in bits that XOR can flip.
   const std::uint32_t base = device::shared_address(memory);
   const std::uint32_t a_lane = base + (warp_m * 64 + lane % 16) * row_bytes + (lane / 16 ^ lane % 8) * 16;
   const std::uint32_t b_lane =
@@ -187,7 +187,7 @@ class ImplicitGemmConv final : public Workload {
         cudnn_{setup, shape_},
         reproducible_{setup.reproducible()} {}
 
-  // What lies outside of the images need not be multiplied: 3 n - 2 taps in all along n pixels.
+  // Pixels outside the images need not be multiplied: 3 n - 2 taps in all along n pixels.
   Cost cost() const override {
     const auto taps_inside = static_cast<double>(shape_.images * (filter * shape_.height - 2) * (filter * shape_.width - 2));
     return {.flops = 2 * taps_inside * static_cast<double>(shape_.channels_in * shape_.channels_out),

@@ -81,7 +81,7 @@ __global__ __launch_bounds__(most_threads) void two_pass_kernel(const uint4* __r
                      1 / seen.sum);
 }
 
-// What the blocks of a cluster have seen, each with a slice of the row.
+// Merges the blocks of a cluster, each with a slice of the row.
 __device__ __forceinline__ shared::MaxSum cluster_merge(const shared::MaxSum& own, shared::MaxSum* shared) {
   if (threadIdx.x == 0) *shared = own;
   device::cluster_sync();
@@ -227,7 +227,7 @@ extern constinit const Pair online_softmax{
                             .needs = {.libraries = {Library::cudnn}},
                             .tolerance = shared::cudnn_softmax_rows}}),
     .bound = Bound::memory,
-    // Of each row by itself: one rounding to bf16, which is 2e-3 where a row has one large element.
+    // Each row by itself has one rounding to bf16, which is 2e-3 where a row has one large element.
     .tolerance = within(4e-3),
     .sizes = sizes({{.name = "elements", .full = 16384 * 8192, .multiple = packet, .most = 1u << 30},
                     {.name = "columns", .full = 65536, .multiple = packet, .most = 1 << 20, .scales = false}}),

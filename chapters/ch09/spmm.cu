@@ -256,7 +256,7 @@ class Spmm final : public Workload {
  private:
   // A row of more than `longest` edges has less than twice as many parts as would be full.
   std::size_t most_parts() const { return 2 * edges_ / longest + 1; }
-  // Of the gathered rows, what may lie in an SM's L1 need not pass through L2.
+  // Gathered rows that may lie in an SM's L1 need not pass through L2.
   Cost cost_of(std::size_t x_bytes) const {
     const double l1_bytes = 256 << 10, x = static_cast<double>(x_bytes), gathered = static_cast<double>(messages_.bytes());
     const auto others = static_cast<double>(y_.bytes() + offsets_.bytes() + sources_.bytes() + weights_.bytes());

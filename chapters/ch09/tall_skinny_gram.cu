@@ -64,8 +64,8 @@ struct Sums {
             in_units[n][k] = fmaf(of_rows[2 * i + k / 2][k % 2], of_columns[j], in_units[n][k]);
           }
   }
-  // Of the rows of a step. `high` of A still has the bits that tensor cores ignore; B's do without them, since what is left of a
-  // value is to be told. A and B want their registers in different orders, which is why all have their own.
+  // Adds the rows of a step. `high` of A still has the bits that tensor cores ignore; B's do without them, since what is left of
+  // a value is to be told. A and B want their registers in different orders, which is why all have their own.
   __device__ void add_step(const unsigned char* chunk) {
     const int lane = threadIdx.x % 32, row = lane % 4, element = lane / 4;
     unsigned a_high[S::tile_rows][4], a_low[S::tile_rows][4], b_high[S::tile_columns][2], b_low[S::tile_columns][2];
@@ -315,7 +315,7 @@ class TallSkinnyGram final : public Workload {
     }
   }
   std::size_t sums() const { return columns_ / 16 * (columns_ / 16 + 1) * tile_size; }
-  // Of the half of G that is not the mirror of the other.
+  // Returns the cost of the half of G that is not the mirror of the other.
   Cost cost_of(double times, Math math) const {
     return {.flops = times * static_cast<double>(rows_ * columns_) * static_cast<double>(columns_ + 1),
             .math = math,
@@ -349,7 +349,7 @@ extern constinit const Pair tall_skinny_gram{
     .optimized = variants(
         {{.name = "ffma_symmetric", .run = call<&TallSkinnyGram::symmetric<Units::fma>>, .kernels = no_spills},
          {.name = "tf32x3_symmetric", .run = call<&TallSkinnyGram::symmetric<Units::tf32_three_times>>, .kernels = no_spills}}),
-    // Where it is no faster, memory is the limit, and accuracy costs nothing; its error is what the further products take away.
+    // If it is no faster, memory is the limit, and accuracy costs nothing; its error is what the further products take away.
     .controls = variants({{.name = "tf32x1_symmetric",
                            .run = call<&TallSkinnyGram::symmetric<Units::tf32>>,
                            .changes_precision = true,

@@ -158,7 +158,7 @@ struct Consumer {
       device::wgmma<device::Operands::bf16, Major::mn>(sums, p[i], device::advance(v, i * 2048));
     device::wgmma_commit();
   }
-  // Of the first tile, whose first key is the block's first row.
+  // Hides keys of the first tile, whose first key is the block's first row.
   __device__ __forceinline__ void hide_later_keys() {
     attention::hide_later_keys(scores, index * query_rows + static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 +
                                            static_cast<int>(threadIdx.x) % 32 / 4);

@@ -156,7 +156,7 @@ __device__ __forceinline__ void put(Tile& tile, int row, int first, const float 
   }
 }
 
-// What a thread knows of its row.
+// A thread's state of its row.
 struct Row {
   float maximum = -INFINITY, sum = 0;
 };

@@ -26,10 +26,10 @@ using device::Major, device::TensorKind, gemm::TileOrder, gemm::bf16, gemm::Curs
 using e4m3 = __nv_fp8_e4m3;
 
 inline constexpr Needs needs{.min_sm = 100, .tcgen05 = true};
-// Of pairs whose baseline is on wgmma or, where there is none, on tcgen05: the last family that has either.
+// The last family for pairs whose baseline uses wgmma or, where there is none, tcgen05.
 inline constexpr int last_sm = 110;
 
-// Where tiles come from: each block takes every gridDim-th, or the hardware is asked for a block that has not started.
+// The source of tiles: each block takes every gridDim-th, or the hardware is asked for a block that has not started.
 enum class Schedule { in_turn, launch_control };
 
 // Operands as bf16, B by rows of k, or both along K. A pair of blocks makes a tile of twice the rows: each has its rows of A and
@@ -80,7 +80,7 @@ struct Shared {
   std::uint64_t full[P::stages], empty[P::stages], sums_full[2], sums_empty[2];
   std::uint32_t tensor_memory;
 
-  // Of a pair, `full` and `sums_empty` are those of the even block: it counts the bytes of both, and waits for the warps of both.
+  // A pair's `full` and `sums_empty` are those of the even block: it counts the bytes of both, and waits for the warps of both.
   __device__ void init() {
     for (int i = 0; i < P::stages; ++i) {
       device::barrier_init(&full[i], 1);

@@ -42,7 +42,7 @@ struct InTensorCores {
   }
 };
 
-// What becomes of the sums before they are rounded.
+// Leaves the sums unchanged before they are rounded.
 struct Unchanged {
   template <int count>
   __device__ __forceinline__ void operator()(float (&)[count]) const {}

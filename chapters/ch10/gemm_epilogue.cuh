@@ -47,7 +47,7 @@ __device__ __forceinline__ void store_sectors(const float (&sums)[count], bf16* 
   store_sectors(sums, c, n, first_row, first_column, [](int, float2&, float2&) {});
 }
 
-// Where a warp's sums go: the first row and column, in a matrix of n columns.
+// The place of a warp's sums: the first row and column, in a matrix of n columns.
 struct Target {
   bf16* c;
   int n, row, column;

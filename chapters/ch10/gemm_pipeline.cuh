@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rungs of this chapter's ladder have in common from TMA on: the order of tiles, a ring of stages in shared memory, the
-// step that fills a stage and the loop that multiplies. Each rung puts them together in its own kernel, in its own file.
-// C[m][n] = A[m][k] B[k][n], row-major, bf16 with fp32 sums; fp8_matmul's operands both lie along K.
+// Shared by the rungs of this chapter's ladder from TMA on: the order of tiles, a ring of stages in shared memory, the step that
+// fills a stage and the loop that multiplies. Each rung puts them together in its own kernel, in its own file. C[m][n] = A[m][k]
+// B[k][n], row-major, bf16 with fp32 sums; fp8_matmul's operands both lie along K.
 #pragma once
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
@@ -35,8 +35,8 @@ inline CUtensorMap b_map(const bf16* b, std::size_t k, std::size_t n, unsigned t
   return tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, b, sizes, strides, box);
 }
 
-// What a ring holds besides A, which always lies along K, in rows of 128 bytes: the type of both operands, and how B lies. Here:
-// B[k][n] in bf16.
+// The contents of a ring besides A, which always lies along K, in rows of 128 bytes: the type of both operands, and how B lies.
+// Here: B[k][n] in bf16.
 struct RowMajorB {
   using Element = bf16;
   static constexpr int tile_k = gemm::tile_k;
@@ -79,7 +79,7 @@ struct Ring {
   }
 };
 
-// Where in the ring a producer or a consumer is; runs on from tile to tile.
+// The place of a producer or a consumer in the ring; runs on from tile to tile.
 template <class R>
 struct Cursor {
   int stage = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the GEMM pairs of this chapter compute: C[m][n] = A[m][k] B[k][n], row-major, bf16 with fp32 sums, random operands; and
+// The workload of this chapter's GEMM pairs: C[m][n] = A[m][k] B[k][n], row-major, bf16 with fp32 sums, random operands; and
 // cuBLAS and CUTLASS as its libraries.
 #pragma once
 #include <aisp/libraries/cublas.hpp>
@@ -33,7 +33,7 @@ class GemmWorkload : public Workload {
   // tiles): m and n by `multiple` at least.
   GemmWorkload(Setup& setup, std::size_t m, std::size_t n, std::size_t k, Pattern b_values = uniform(-1, 1))
       : GemmWorkload{setup, Shape{setup.scaled(m, 256), setup.scaled(n, 256), setup.scaled(k, 256)}, b_values} {}
-  // Of a pair with gemm_sizes.
+  // Makes the workload of a pair with gemm_sizes.
   explicit GemmWorkload(Setup& setup)
       : GemmWorkload{setup, Shape{setup.size("m"), setup.size("n"), setup.size("k")}, uniform(-1, 1)} {}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a resident block does in one step of an LSTM layer: its weights stay in registers, the state comes in 16-byte chunks.
+// The work of a resident block in one step of an LSTM layer: its weights stay in registers, the state comes in 16-byte chunks.
 #pragma once
 #include <aisp/device/fence.cuh>
 #include <aisp/device/matrix.cuh>
@@ -18,7 +18,7 @@ constexpr int slice_chunks = batch * slice / 8;  // of 8 bf16
 constexpr unsigned slice_bytes = slice_chunks * 16;
 constexpr int state_chunks = warps * slice_chunks;
 
-// What all kernels get. Gates in the order input, forget, candidate, output.
+// The arguments of all kernels. Gates in the order input, forget, candidate, output.
 struct Layer {
   const bf16 *inputs, *weights, *hidden_state;  // [steps][batch][gates][hidden], [hidden][gates][hidden], [batch][hidden]
   const float* cells;                           // [batch][hidden]
@@ -39,7 +39,7 @@ __device__ inline unsigned pair_of(bf16 low, bf16 high) {
   return __bfloat16_as_ushort(low) | static_cast<unsigned>(__bfloat16_as_ushort(high)) << 16;
 }
 
-// What a block does in every step, whichever way the state travels. mma.sync computes 16 rows x 8 sequences: rows 0 to 7 are one
+// A block's work in every step, whichever way the state travels. mma.sync computes 16 rows x 8 sequences: rows 0 to 7 are one
 // gate of the block's units, rows 8 to 15 the next gate, so that the four gates of a unit meet in one thread. The sum over k may
 // be taken in any order: a lane takes the eight k of a 16-byte chunk of the state, two mma's worth, with the weights to match.
 struct Step {
@@ -109,7 +109,7 @@ struct Step {
     const unsigned two = own | __shfl_down_sync(~0u, own, 1) << 16;
     return make_uint4(two, __shfl_down_sync(~0u, two, 2), __shfl_down_sync(~0u, two, 4), __shfl_down_sync(~0u, two, 6));
   }
-  // Where the chunk lies in the exchanged state: in the order in which the lanes of a warp want it.
+  // Returns the chunk's place in the exchanged state: in the order in which the lanes of a warp want it.
   __device__ int chunk_place() const {
     const int block_of_slice = static_cast<int>(blockIdx.x) % blocks_per_slice;
     return static_cast<int>(blockIdx.x) / blocks_per_slice * slice_chunks + (sequence / 8 * 4 + block_of_slice / 4) * 32 +

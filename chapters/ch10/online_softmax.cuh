@@ -16,8 +16,8 @@ constexpr int head_size = 128;  // columns
 // Exponents are taken to base 2; a score is a product of two rows over sqrt(head_size).
 constexpr float score_scale = 0.088388347648318440f * 1.4426950408889634f;
 
-// What a thread knows of the two rows of a fragment that it has elements of: the rows l / 4 and l / 4 + 8. The maximum is the
-// row's, the sum is of the thread's own elements.
+// A thread's state of the two rows of a fragment that it has elements of: the rows l / 4 and l / 4 + 8. The maximum is the row's,
+// the sum is of the thread's own elements.
 struct Rows {
   float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 };
@@ -92,7 +92,7 @@ __device__ __forceinline__ void rescale(float (&rows)[count], const float (&fact
   for (int i = 0; i < count; ++i) rows[i] *= factor[i / 2 % 2];
 }
 
-// What the finished rows are multiplied by.
+// Computes the factors of the finished rows.
 __device__ __forceinline__ void reciprocals(const Rows& rows, float (&factor)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

@@ -44,8 +44,8 @@ __device__ __forceinline__ float4 quad(const float (&sums)[count], int i) {
 }
 __device__ __forceinline__ void add(float* sums, float4 v) { sums[0] += v.x, sums[1] += v.y, sums[2] += v.z, sums[3] += v.w; }
 
-// What becomes of a block's sums, told to the consumers. Partial tiles lie as the threads hold them, one quad of each thread
-// after the other.
+// Ways to pass a block's sums to the consumers. Partial tiles lie as the threads hold them, one quad of each thread after the
+// other.
 
 template <class S>
 struct Store {

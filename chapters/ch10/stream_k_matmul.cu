@@ -68,8 +68,8 @@ __device__ __forceinline__ void leave_sums(float4* to, const float (&sums)[count
 }
 __device__ __forceinline__ void add(float* sums, float4 v) { sums[0] += v.x, sums[1] += v.y, sums[2] += v.z, sums[3] += v.w; }
 
-// Of a tile in several segments the one that has its beginning adds the others, which came first in their blocks' shares. True
-// when the sums are those of the whole tile now.
+// Adds up a tile in several segments: the block with its beginning adds the others, which came first in their blocks' shares.
+// True when the sums are those of the whole tile now.
 __device__ __forceinline__ bool complete(const Shares& shares, const Segment& segment, int warpgroup, float (&sums)[count],
                                          const Exchange& exchange) {
   const auto meet = [&] { device::named_barrier_sync(1 + warpgroup, warpgroup_threads); };
@@ -262,7 +262,7 @@ using Epilogue = TmaStore<1>;
 constexpr int consumers = 3, threads = (consumers + 1) * warpgroup_threads, count = Ring::tile_n / 2;
 constexpr unsigned staged_ring_bytes = sizeof(Ring) + consumers * 4 * Epilogue::staging_bytes;
 
-// What a tile has beyond the edges of the matrices is loaded as zeros and not stored.
+// The part of a tile beyond the edges of the matrices is loaded as zeros and not stored.
 __global__ __launch_bounds__(threads, 1) void square_kernel(const __grid_constant__ CUtensorMap a,
                                                             const __grid_constant__ CUtensorMap b,
                                                             const __grid_constant__ CUtensorMap c_boxes, int steps,

@@ -20,7 +20,7 @@ using namespace gemm;
 constexpr int band = 8;
 using Ring = gemm::Ring<tile_m, 256, 4>;
 
-// Where a warp's sums go: the first row and column, in a matrix of n columns.
+// The place of a warp's sums: the first row and column, in a matrix of n columns.
 struct Target {
   bf16* c;
   int n, row, column;

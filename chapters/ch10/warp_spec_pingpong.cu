@@ -21,7 +21,7 @@ using gemm::producer_registers, gemm::consumer_registers;
 using gemm::threads, gemm::tile_m;
 constexpr float root_2_over_pi = 0.7978845608f, cubic = 0.044715f;
 using CooperativeRing = gemm::Ring<tile_m, 256, 4>;
-// Of 128 rows: tiles of 64 x 256 load more than L2 gives.
+// Tiles have 128 rows: those of 64 x 256 load more than L2 gives.
 using PingpongRing = gemm::Ring<tile_m, 128, 6>;
 
 // The approximation by tanh, which is what cuBLASLt's epilogue computes, too.
@@ -101,7 +101,7 @@ __device__ __forceinline__ void skip(Cursor<R>& at, int steps) {
   at.stage = end % R::stages;
 }
 
-// Of a block's tiles warpgroup 0 computes the first, third, fifth ..., warpgroup 1 the others, each in two parts of 64 rows. The
+// Warpgroup 0 computes the first, third, fifth ... of a block's tiles, warpgroup 1 the others, each in two parts of 64 rows. The
 // ring's stages come in the order of the tiles. When a tile's last products are queued the other warpgroup may queue its first:
 // every tile but the block's first waits for a turn, and every tile but its last gives one.
 __global__ __launch_bounds__(threads, 1) void pingpong_kernel(const __grid_constant__ CUtensorMap a,

@@ -131,8 +131,8 @@ __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16* q, co
 
 }  // namespace mma_sync
 
-// What follows is in which order a consumer warpgroup takes the steps of a block of rows. It leaves the sums of its rows in
-// registers and Q's shared memory released.
+// Orders in which a consumer warpgroup takes the steps of a block of rows. Each leaves the sums of its rows in registers and Q's
+// shared memory released.
 
 // One after the other: scores, softmax, sums.
 struct InOrder {

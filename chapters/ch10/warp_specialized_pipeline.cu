@@ -34,7 +34,7 @@ struct Ring : gemm::Ring<tile_m, tile_n, stages, Operands> {
   alignas(16) float x_scales[stages][tile_m];
 };
 
-// What every kernel is given: one tile a block.
+// The arguments of every kernel: one tile a block.
 struct Problem {
   const float *x_scales, *w_scales;
   bf16* y;

@@ -348,7 +348,7 @@ extern constinit const Pair uneven_partition{
                             .needs = {.libraries = {Library::cusparse}},
                             .deterministic = false}}),
     .bound = Bound::memory,
-    // Of sums of up to 128 Ki products of either sign: partial sums are a hundred times as large as most results, and their
+    // For sums of up to 128 Ki products of either sign: partial sums are a hundred times as large as most results, and their
     // rounding is 2.4e-5 of the root mean square. One product more or less is 1e-3 of the longest row's sum and much more of
     // others.
     .tolerance = within(2e-6, 2e-4),

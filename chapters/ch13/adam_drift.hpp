@@ -69,7 +69,7 @@ class DriftReference {
     for (std::size_t i = 0; i < drift_count; ++i)
       update_on_host(adam_at(step), static_cast<double>(__bfloat162float(own[i])), weights_[i], m_[i], v_[i]);
   }
-  // Of all blocks but that of the outlier, whose small values have no codes: their steps are only bounded.
+  // Returns the error over all blocks but that of the outlier, whose small values have no codes: their steps are only bounded.
   double error_of(const std::vector<float>& found, int step) const {
     double error = 0, norm = 0;
     for (std::size_t i = 0; i < found.size(); ++i) {

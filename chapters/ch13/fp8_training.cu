@@ -35,7 +35,7 @@ __host__ __device__ float scale_of(float amax) {
   return std::bit_cast<float>(std::bit_cast<unsigned>(fminf(ratio, 0x1p100f)) & 0x7F800000u);
 }
 
-// Of magnitudes, whose bits are ordered as they are.
+// Finds the largest magnitude, whose bits are ordered as magnitudes are.
 __global__ __launch_bounds__(threads) void amax_kernel(const uint4* __restrict__ x, std::size_t packets, unsigned* amax) {
   __shared__ unsigned of_warps[device::largest_block_in_warps];
   unsigned largest[2] = {};  // of the elements at even and at odd places

@@ -19,7 +19,7 @@ class HeadReference {
 
   // Inputs have changed.
   void forget(std::size_t rows) { rows_.forget(rows); }
-  // Of a row whose label is a word of the vocabulary.
+  // Returns the loss of a row whose label is a word of the vocabulary.
   double loss(std::size_t row, std::size_t label) const {
     const Row& of = at(row);
     return of.log_sum - of.logits[label];

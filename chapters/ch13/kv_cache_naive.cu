@@ -83,7 +83,7 @@ class KvCacheNaive final : public Workload {
     return weighted / sum;
   }
 
-  // What growing cost the host: in the run, and as the share of one token of all that its pages serve.
+  // Reports the host's cost of growing: in the run, and as the share of one token of all that its pages serve.
   void metrics(std::string_view variant, Metrics& metrics) override {
     if (variant != "virtual_growth") return;
     metrics.report("growth_ms", growth_ms_, "ms", Metrics::Better::lower);
@@ -235,7 +235,7 @@ extern constinit const Pair kv_cache_naive{
           .prepare = call<&KvCacheNaive::reserve_addresses>,
           .reset = call<&KvCacheNaive::restore_grown>,
           .gains_over = "concatenate"}}),
-    // What is the fault of the pitched copy, and what of the allocator: the copies of the one and of the other alone.
+    // These separate the cost of the pitched copy from that of the allocator: the copies of the one and of the other alone.
     .controls = variants({{.name = "cat_memcpy2d", .run = call<&KvCacheNaive::cat_memcpy2d>},
                           {.name = "cat_two_buffers", .run = call<&KvCacheNaive::cat_two_buffers>}}),
     .bound = Bound::memory,

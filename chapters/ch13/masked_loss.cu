@@ -126,7 +126,7 @@ class MaskedLoss final : public Workload {
         tiles_{products(setup, tiled_)},
         reference_{hidden_, weights_, depth_, vocabulary_} {}
 
-  // Of the rows that have a label; all weights are read for the logits and again for the gradient.
+  // The cost of the rows that have a label; all weights are read for the logits and again for the gradient.
   Cost cost() const override {
     const double elements = static_cast<double>(labelled_) * static_cast<double>(vocabulary_);
     return {.flops = 4 * elements * static_cast<double>(depth_),

@@ -23,7 +23,7 @@ using shared::bf16, shared::packet;
 constexpr unsigned threads = 256, in_flight = 4;  // in_flight: loads of 16 bytes of a thread
 constexpr std::size_t blocks_an_sm = 4;
 
-// Of the finite values, and how many are not.
+// Statistics of the finite values, and how many are not.
 struct Statistics {
   float sum, squares, least, largest, magnitude;
   unsigned zeros, not_finite;

@@ -124,8 +124,8 @@ class MixedPrecision final : public Workload {
   double expected_quantized(std::string_view variant, int output, std::size_t i) const override {
     return reference(cast_of(variant), output, i);
   }
-  // What a step leaves to the next one besides weights: their copy in the narrow type, and the scale. And the share of the
-  // weights that the step has changed.
+  // Checks what a step leaves to the next one besides weights: their copy in the narrow type, and the scale. It also reports the
+  // share of the weights that the step has changed.
   void validate(std::string_view variant) override {
     const bool in_bf16 = variant == "no_master", in_f16 = variant == "fp16_scaled";
     std::vector<float> weights(std::min<std::size_t>(w_.size(), std::size_t{1} << 16));

@@ -19,7 +19,7 @@ namespace {
 
 constexpr unsigned threads = 256, blocks = 132, words = blocks * threads;
 constexpr std::size_t operations = 300;
-// Of each 50 operations one is short, one long, one has a single block, and two run side by side.
+// In each group of 50 operations one is short, one long, one has a single block, and two run side by side.
 constexpr std::size_t group = 50, short_place = 10, long_place = 20, single_place = 30, beside_place = 40;
 
 // The first and the last time at which a block of the operation ran.

@@ -236,8 +236,8 @@ extern constinit const Pair qkv_layout{
                             .prepare = call<&QkvLayout::tune_cudnn>,
                             .needs = {.libraries = {Library::cudnn}}}}),
     .bound = Bound::memory,
-    // Of a head: weights and results are rounded to bf16 once each. In rows of few keys an element may cancel, and then keeps its
-    // summands' rounding, 2^-8 of the largest values; such rows are compared whole.
+    // Limits for a head: weights and results are rounded to bf16 once each. In rows of few keys an element may cancel, and then
+    // keeps its summands' rounding, 2^-8 of the largest values; such rows are compared whole.
     .tolerance = within(5e-3, 0.4),
     .needs = {.min_sm = 90, .max_sm = 90},
     .sizes = sizes({{.name = "batch", .full = 8, .most = 256, .scales = false},

@@ -11,7 +11,7 @@
 
 namespace aisp::ch13 {
 
-// Of each of 64 parts of a tensor (blockIdx.y): sum, squares, least, largest, zeros, not finite.
+// Computes for each of 64 parts of a tensor (blockIdx.y): sum, squares, least, largest, zeros, not finite.
 inline constexpr unsigned reference_threads = 256, reference_parts = 64, reference_values = 6;
 static __global__ __launch_bounds__(reference_threads) void reference_kernel(const __nv_bfloat16* values, std::size_t count,
                                                                              std::size_t pitch, double* results) {

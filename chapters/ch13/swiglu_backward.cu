@@ -162,7 +162,7 @@ extern constinit const Pair swiglu_backward{
     .make = make<SwigluBackwardPair>,
     .baseline = {.name = "operators", .run = call<&SwigluBackwardPair::operators>},
     .optimized = variants({{.name = "fused", .run = call<&SwigluBackwardPair::fused>, .kernels = in_registers}}),
-    // What fusion gives without wide accesses.
+    // The gain of fusion without wide accesses.
     .controls = variants({{.name = "fused_scalar", .run = call<&SwigluBackwardPair::fused_scalar>}}),
     .bound = Bound::memory,
     // A rounding to bf16 is 1.6e-3, and the operators make two on the way to each result.

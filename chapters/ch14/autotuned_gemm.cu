@@ -35,7 +35,7 @@ using ByRows = gemm::Gemm<UsualConfig, gemm::Bands, gemm::Identity, gemm::RowsSt
 using TunedGemm = gemm::Gemm<UsualConfig>::Prepared;  // the same type for all of them
 using TunedProblem = gemm::Problem<bf16, bf16, bf16>;
 
-// What each of the candidates launches for one problem, in their order.
+// Returns the launch of each candidate for one problem, in their order.
 template <std::size_t... i>
 std::array<TunedGemm, candidates.size()> prepare_candidates(const TunedProblem& problem, std::index_sequence<i...>) {
   return {gemm::Gemm<TunedConfig<candidates[i].tile_n, candidates[i].pingpong, candidates[i].cluster>>{problem}.prepared()...};

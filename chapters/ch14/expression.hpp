@@ -128,7 +128,7 @@ double evaluate(const Expression& nodes, const Leaf& leaf) {
   return values.back();
 }
 
-// Where values that are still needed are kept: a slot for each operation's result, taken again when nobody reads it any more.
+// The slots of values that are still needed: one for each operation's result, taken again when nothing reads it any more.
 struct Slots {
   std::vector<int> of;  // by node; -1 for leaves and for the result
   int count = 0;

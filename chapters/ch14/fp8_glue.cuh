@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels around an FP8 product share, those that are built beforehand and those that are written at run time: rows of bf16
-// become e4m3 with a scale of each row.
+// Shared by kernels around an FP8 product, those built beforehand and those written at run time: rows of bf16 become e4m3 with a
+// scale for each row.
 #pragma once
 #include <aisp/device/matrix.cuh>
 #include <aisp/device/reduce.cuh>
@@ -25,7 +25,7 @@ __device__ __forceinline__ float largest_magnitude(const float (&x)[packet]) {
   for (int k = 0; k < packet; ++k) largest = fmaxf(largest, fabsf(x[k]));
   return largest;
 }
-// What a row is divided by, so that its largest element becomes the type's largest; and its inverse, 0 for a row of zeros.
+// Returns a row's divisor, so that its largest element becomes the type's largest; and its inverse, 0 for a row of zeros.
 __device__ __forceinline__ float row_scale(float largest) { return largest > 0 ? largest / largest_e4m3 : 1; }
 __device__ __forceinline__ float quantizing_factor(float largest) { return largest > 0 ? largest_e4m3 / largest : 0; }
 

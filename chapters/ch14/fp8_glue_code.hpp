@@ -16,7 +16,7 @@
 
 namespace aisp::ch14 {
 
-// What becomes of a sum, scaled, once its column's bias is added: in text, and for a reference.
+// The function applied to a sum, scaled, once its column's bias is added: in text, and for a reference.
 struct Activation {
   const char* text;  // of x
   double (*reference)(double);
@@ -28,8 +28,8 @@ inline constexpr std::array<Activation, 5> activations{
      {"fmaxf(x, 0.0f) * fmaxf(x, 0.0f)", [](double x) { return x > 0 ? x * x : 0; }},
      {"x", [](double x) { return x; }}}};
 
-// What the product is tried with: both warpgroups on one tile, whose products wait for its epilogue, or each on a tile of its
-// own, one in its epilogue while the other multiplies.
+// Shapes that the product is tried with: both warpgroups on one tile, whose products wait for its epilogue, or each on a tile of
+// its own, one in its epilogue while the other multiplies.
 inline constexpr gemm::Shape fp8_shape{.tile_m = 128, .tile_n = 192, .stages = 5, .cluster = 2};
 inline constexpr std::array<gemm::Shape, 2> fp8_shapes{
     {fp8_shape, {.tile_m = 128, .tile_n = 128, .stages = 6, .pingpong = true, .cluster = 2}}};

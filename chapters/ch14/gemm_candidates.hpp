@@ -15,7 +15,8 @@ namespace aisp::ch14 {
 
 inline constexpr int tile_rows = 128, narrowest_tile = 96, widest_tile = 256, tile_step = 16;
 
-// Of shared memory for eight warps that stage bf16 for TmaStore<>: boxes of 16 rows, two where a tile has an even number of them.
+// Returns the shared memory for eight warps that stage bf16 for TmaStore<>: boxes of 16 rows, two where a tile has an even number
+// of them.
 constexpr int staging_bytes(int tile_n) {
   const int box = tile_n % 64 == 0 ? 64 : tile_n % 32 == 0 ? 32 : 16;
   return 8 * 16 * 2 * box * (tile_n / box % 2 == 0 ? 2 : 1);
@@ -48,7 +49,7 @@ inline KernelSource tuned_source(const gemm::Shape& shape) {
   return gemm::kernel_source("tuned_gemm.cu", shape, {.a = "Operand<bf16>", .b = "Operand<bf16>"});
 }
 
-// Of the time that `processors` SMs have for whole waves of tiles, the part in which they compute something that is wanted.
+// Returns the useful share of the time that `processors` SMs have for whole waves of tiles.
 inline double wave_efficiency(const gemm::Shape& shape, std::size_t m, std::size_t n, unsigned processors) {
   const auto cluster = static_cast<std::size_t>(shape.cluster), columns = static_cast<std::size_t>(shape.tile_n);
   const std::size_t rows = static_cast<std::size_t>(shape.tile_m) * cluster;

@@ -7,7 +7,7 @@ namespace aisp::ch14 {
 
 inline constexpr unsigned loss_threads = 256;
 
-// Of a function of one pair, in a fixed order.
+// Sums a function of one pair of elements in a fixed order.
 template <class Loss>
 __device__ __forceinline__ float loss_of_eight(const uint4& a, const uint4& b, Loss loss) {
   const unsigned as[4] = {a.x, a.y, a.z, a.w}, bs[4] = {b.x, b.y, b.z, b.w};

@@ -64,9 +64,9 @@ struct Division {
   constexpr unsigned block_rows() const { return threads <= warp ? shared_block_warps * (warp / threads) : 1; }
 };
 
-// Of a row of `packets`, without a remainder. Rows that a warp can hold share it with others: in the way that leaves the fewest
-// lanes without work, with at least 128 bytes of a row side by side. Longer ones have a block, and two packets a thread where
-// whole warps come out.
+// Divides a row of `packets` without a remainder. Rows that a warp can hold share it with others: in the way that leaves the
+// fewest lanes idle, with at least 128 bytes of a row side by side. Longer ones have a block, and two packets a thread if that
+// makes whole warps.
 Division exact_division(unsigned packets) {
   constexpr unsigned most_each = 8, lanes_side_by_side = 8;
   Division best{0, 0};
@@ -82,7 +82,7 @@ Division exact_division(unsigned packets) {
   return {packets, 1};
 }
 
-// What has been built for rows of up to so many packets, for any width: the next power of two.
+// A kernel built for rows of up to so many packets, for any width: the next power of two.
 struct Prebuilt {
   unsigned most_packets;
   Division division;
@@ -246,14 +246,14 @@ extern constinit const Pair shape_specialization{
                            .run = call<&ShapeSpecialization::width_argument>,
                            .prepare = call<&ShapeSpecialization::compile_with_argument>,
                            .needs = {.libraries = {Library::nvrtc}}},
-                          // What a library with an instance for each power of two would ship.
+                          // The kernel that a library with an instance for each power of two would ship.
                           {.name = "next_power_of_two", .run = call<&ShapeSpecialization::next_power_of_two>}}),
     .libraries = variants({{.name = "cudnn_softmax",
                             .run = call<&ShapeSpecialization::cudnn_softmax>,
                             .needs = {.libraries = {Library::cudnn}},
                             .tolerance = shared::cudnn_softmax_rows}}),
     .bound = Bound::memory,
-    // Of each row by itself, or of every 16384th: one rounding to bf16, which is 2e-3 where a row has one large element.
+    // Limits for each row by itself, or for every 16384th: one rounding to bf16, which is 2e-3 where a row has one large element.
     .tolerance = within(5e-3),
     // 0: the four widths; else one.
     .sizes = sizes(

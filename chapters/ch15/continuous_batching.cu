@@ -292,8 +292,8 @@ class ContinuousBatching final : public Workload {
     if (steps_ > 1) check(cudaEventSynchronize(events_[(steps_ - 1) % 2]));
     return ending;
   }
-  // What ended in the step before the one that runs is known; `refills`: its slot gets the next request at once, else a batch
-  // begins when all of the last one have ended.
+  // Serves all requests; the host knows which ended in the step before the one that runs; `refills`: its slot gets the next
+  // request at once, else a batch begins when all of the last one have ended.
   void serve(Launch& launch, const std::vector<int>& order, bool refills) {
     begin(launch);
     const volatile int* const ended = ended_.get();

@@ -35,15 +35,15 @@ struct GpuInRun {
     first = queued = finished = decoded = 0;
   }
 
-  Scratch<int> lengths;  // of each sequence before a run, and then how many rows a run writes after them
+  Scratch<int> lengths;                // of each sequence before a run, and then how many rows a run writes after them
   std::array<DecodeRows, 3> decoding;  // by policy
-  Scratch<int> current;     // tokens of the decode rows, where steps hold other rows, too
-  Scratch<int> pull_pairs;  // of each prompt, its pages on the first GPU and on the second
+  Scratch<int> current;                // tokens of the decode rows, where steps hold other rows, too
+  Scratch<int> pull_pairs;             // of each prompt, its pages on the first GPU and on the second
   cudaStream_t stream;
   std::array<cudaEvent_t, 2 * most_steps> ended;  // of each step
-  std::deque<int> waiting;                       // prompts that have come
-  std::deque<std::pair<int, Prompts>> computed;  // by the step of that number, and not handed over yet
-  int first = 0;                                 // tokens of the first of them that are computed
+  std::deque<int> waiting;                        // prompts that have come
+  std::deque<std::pair<int, Prompts>> computed;   // by the step of that number, and not handed over yet
+  int first = 0;                                  // tokens of the first of them that are computed
   int queued = 0, finished = 0, decoded = 0;
 
  private:

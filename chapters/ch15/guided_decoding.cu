@@ -41,7 +41,7 @@ struct Choice {
     if (logit > highest) highest = logit, token = of;
   }
 };
-// Of the whole block: -1 where no logit is above -inf.
+// Stores the best of the whole block: -1 where no logit is above -inf.
 __device__ __forceinline__ void store_best(const Choice& own, int* to) {
   __shared__ Candidate best[device::largest_block_in_warps];
   const Candidate of_block =
@@ -216,7 +216,7 @@ class GuidedDecoding final : public Workload {
     };
   }
 
-  // What the engine's thread does in every step. The buffer must not be on its way any more.
+  // The engine thread's work in every step. The buffer must not be on its way any more.
   void collect() {
     check(cudaEventSynchronize(arrived_));
     for (std::size_t request = 0; request < requests_; ++request)

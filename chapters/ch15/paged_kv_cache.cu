@@ -176,7 +176,7 @@ class PagedKvCache final : public Workload {
     exact_wave_.clear();
     add_wave(launch, exact_wave_, 0, requests_, requests_ + 1, [this](const Batch& batch) { return in_exact_slots(batch); });
   }
-  // What a run is to write becomes NaN; of pages, the rest of each sequence's last one.
+  // Sets what a run is to write to NaN; for pages, the rest of each sequence's last one.
   void reset_slots(Launch& launch) {
     poison(launch, in_slots({}), [](int) { return outputs; });
   }

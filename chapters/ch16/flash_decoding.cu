@@ -242,7 +242,7 @@ extern constinit const Pair flash_decoding{
     .tolerance = within(5e-3),
     .sizes = sizes({{.name = "batch", .full = 1, .most = 256, .scales = false},
                     {.name = "context", .full = 131072, .most = 1 << 20},
-                    // Of each sequence; 0: as many as give every SM two blocks of packed heads.
+                    // Pieces of each sequence; 0: as many as give every SM two blocks of packed heads.
                     {.name = "pieces", .full = 0, .least = 0, .most = 256, .scales = false}}),
     .sweep = cases({{"context_1k", "context=1024"},
                     {"context_8k", "context=8192"},

@@ -128,7 +128,7 @@ __global__ __launch_bounds__(threads, 1) void cluster_resident_kernel(Rows rows,
   if (rank == 0) finish(memory, row, choice);
 }
 
-// What other blocks have found, unless it is too much: then the row is read again.
+// Picks from the candidates of other blocks, unless they are too many: then the row is read again.
 __global__ __launch_bounds__(threads) void pick_found_kernel(Rows rows, Found found, Choice choice) {
   extern __shared__ __align__(128) unsigned char space[];
   Memory& memory = *reinterpret_cast<Memory*>(space);
@@ -216,8 +216,8 @@ class TopPSampling final : public Workload {
   }
 
  private:
-  // Of the planted rows 0 has zeros of both signs alone, 1 a dominant token, 2 a flat head, 3 twenty tokens that are not masked,
-  // 4 climbs, and 6 has all exponents in one bin of the counts.
+  // Planted row 0 has zeros of both signs alone, 1 a dominant token, 2 a flat head, 3 twenty tokens that are not masked, 4
+  // climbs, and 6 has all exponents in one bin of the counts.
   Pattern logits(bool same_exponent, bool planted) const {
     const Pattern plain = normal(same_exponent ? 1000 : 0, 2.5);
     if (!planted) return plain;

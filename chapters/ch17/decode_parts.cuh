@@ -24,8 +24,8 @@ struct CacheContent {
     return static_cast<float>(static_cast<int>(bits & 0xFFFF) - 32768) * (1.75f / 32768);  // a deviation of 1
   }
 };
-// What a GPU has of it: `kv_heads` heads from first_head on, of requests from first_request on. blockIdx: position, request,
-// layer and whether it is values.
+// Fills a GPU's part: `kv_heads` heads from first_head on, of requests from first_request on. blockIdx: position, request, layer
+// and whether it is values.
 static __global__ void fill_cache_kernel(CacheContent content, attention::ContiguousCache cache, std::size_t layer_elements,
                                          int kv_heads, int first_head, int first_request) {
   const int position = static_cast<int>(blockIdx.x), request = static_cast<int>(blockIdx.y),
@@ -68,7 +68,7 @@ struct Parts : decoder::Step<attention::ContiguousCache> {
   }
 };
 
-// What the step reads, element by element.
+// The step's weights, element by element.
 struct HostWeights {
   std::vector<float> embedding, norms, qkv, o, gate_up, down;
 };

@@ -21,7 +21,7 @@ namespace {
 
 constexpr unsigned threads = 256;
 
-// Of each token, where its adapter lies, for one projection; tokens without one have the last, which is zero.
+// Computes where each token's adapter lies, for one projection; tokens without one have the last, which is zero.
 __global__ __launch_bounds__(threads) void point_kernel(const int* adapter_of, unsigned tokens, int adapters, const bf16* a,
                                                         const bf16* b, std::size_t a_elements, std::size_t b_elements,
                                                         const void** to_a, const void** to_b) {
@@ -65,7 +65,7 @@ class LoraMultiAdapter final : public Workload {
         counts_{counts()},
         adapter_on_host_{adapters_of_tokens()},
         x_{setup.input<bf16>(layers_ * tokens_ * in_, uniform(-1, 1), {.name = "x"})},
-        // Of a size that x w has a variance near one, and so has what the adapters add.
+        // Scaled so that x w has a variance near one, and so has what the adapters add.
         w_{setup.input<bf16>(layers_ * out_ * in_, small(), {.name = "weights"})},
         a_{setup.input<bf16>(layers_ * (adapters_ + 1) * rank_ * in_, adapter_rows(small(), in_, setup),
                              {.name = "adapters, down"})},

@@ -30,7 +30,7 @@ namespace {
 using bf16 = __nv_bfloat16;
 constexpr int models = 3, layers_of[models] = {2, 8, 32}, first_layer[models] = {0, 2, 10}, all_layers = 42;
 constexpr int threads = 256;
-// What the client asks for counts more than what the gate reads in the request, so that rounding moves no request.
+// The client's wish counts more than the gate's reading of the request, so that rounding moves no request.
 constexpr float wanted = 12;
 
 // The model of each request. A block for each; sums are in float64 where `Real` is double.
@@ -60,7 +60,7 @@ __global__ __launch_bounds__(threads) void move_rows_kernel(const uint4* from, c
   for (int i = static_cast<int>(threadIdx.x); i < packets; i += threads)
     to[(back ? request : row) * packets + i] = from[(back ? row : request) * packets + i];
 }
-// Of the results of all models for all requests, each request's own.
+// Selects each request's own result from those of all models.
 __global__ __launch_bounds__(threads) void select_kernel(const uint4* of_models, const int* model_of, uint4* y, int packets) {
   const std::size_t from = static_cast<std::size_t>(model_of[blockIdx.x]) * gridDim.x + blockIdx.x;
   for (int i = static_cast<int>(threadIdx.x); i < packets; i += threads)

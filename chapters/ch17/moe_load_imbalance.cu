@@ -20,7 +20,7 @@ namespace {
 using gemm::bf16;
 constexpr unsigned threads = 128, window = 64, packet = 8;  // columns that are compared; elements of 16 bytes
 
-// Where each row of the experts' order goes: behind the one before it, or to its expert's part of `capacity` rows.
+// The destination of each row of the experts' order: after the one before it, or in its expert's part of `capacity` rows.
 struct Layout {
   const int* offsets;
   int experts, capacity;  // 0: packed

@@ -63,7 +63,7 @@ __global__ __launch_bounds__(threads) void add_halves_kernel(const float4* __res
   logits[i] = make_float4(high.x + low.x, high.y + low.y, high.z + low.z, high.w + low.w);
 }
 
-// Of every stride-th token, in float64.
+// Computes every stride-th token in float64.
 __global__ __launch_bounds__(threads) void reference_kernel(const bf16* x, const float* w, double* logits, unsigned stride,
                                                             unsigned experts, unsigned k) {
   const unsigned expert = blockIdx.x * threads + threadIdx.x;
@@ -138,7 +138,7 @@ class RouterGemm final : public Workload {
       same += winners(of_token.data()) == winners(exact_.data() + token * experts_);
     }
     const double share = static_cast<double>(same) / static_cast<double>(judged_tokens());
-    // Where the planted twins are the eighth and the ninth, no sum in fp32 is sure.
+    // If the planted twins are the eighth and the ninth, no sum in fp32 is sure.
     if (variant != "weights_bf16" && variant != "tf32" && share < 0.995)
       throw std::runtime_error{"only " + std::to_string(100 * share) +
                                " % of the tokens get the experts that float64 gives them"};
@@ -306,7 +306,7 @@ extern constinit const Pair router_gemm{
                             .prepare = call<&RouterGemm::split_in_three>,
                             .needs = Split<ThreePlanes, 3>::needs(),
                             .kernels = no_spills}}),
-    // What of the gain is the cast; and the one plane that serving engines run, which gives other experts to some tokens.
+    // The cast's share of the gain; and the one plane that serving engines run, which gives other experts to some tokens.
     .controls = variants({{.name = "sgemm_alone",
                            .run = call<&RouterGemm::sgemm_alone>,
                            .prepare = call<&RouterGemm::widen_once>,

@@ -88,7 +88,8 @@ class TensorParallelDecode final : public Workload {
       for (std::size_t i = 0; i < inputs_[tensor].size(); ++i) to[tensor]->push_back(static_cast<float>(inputs_[tensor].host(i)));
     reference_.clear();
     for (int r = 0; r < requests_; ++r) {
-      const std::vector<double> state = decoded_state(shapes_[replica], weights, cache_, r, tokens_.host(static_cast<std::size_t>(r)), position(r));
+      const std::vector<double> state =
+          decoded_state(shapes_[replica], weights, cache_, r, tokens_.host(static_cast<std::size_t>(r)), position(r));
       reference_.insert(reference_.end(), state.begin(), state.end());
     }
   }

@@ -123,8 +123,8 @@ class AlibiBias final : public Workload {
 
  private:
   static constexpr float scale_log2 = static_cast<float>(score_scale * log2_of_e);
-  // Of single rows. Where scores deviate by 8, keys with a bias of 16 may count, which is rounded by up to 2^-5, and a second one
-  // in the other direction.
+  // The limit for single rows. Where scores deviate by 8, keys with a bias of 16 may count, which is rounded by up to 2^-5, and a
+  // second one in the other direction.
   static constexpr double limit_of_rounded_bias = 6e-2;
 
   // From near 1 to 2^-8, as ALiBi's authors chose them.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the pairs of attention share on the host: inputs whose heads differ in how their scores go along the keys, and rows of the
+// Shared by the attention pairs on the host: inputs whose heads differ in how their scores go along the keys, and rows of the
 // result in float64, of which some are compared whole.
 #pragma once
 #include <aisp/buffers.hpp>
@@ -24,8 +24,8 @@ namespace aisp::ch18 {
 constexpr std::size_t head_size = 128;
 constexpr double score_scale = 0.088388347648318441, log2_of_e = 1.4426950408889634;  // 1 / sqrt(head_size)
 
-// Of Q, K, V or O: element (head, row, column) is head * head + row * row + column. `heads` are of all sequences where each has
-// its own.
+// The layout of Q, K, V or O: element (head, row, column) is head * head + row * row + column. `heads` are of all sequences where
+// each has its own.
 struct RowLayout {
   std::size_t heads, rows, head, row;  // how many, and their strides
 
@@ -187,7 +187,7 @@ class CheckedRows {
   std::vector<Row> rows_;
 };
 
-// Of `length` rows those at both ends and at the borders of the first tiles, and a few between, eight in all.
+// Returns eight of `length` rows: those at both ends and at the borders of the first tiles, and a few between.
 inline std::vector<std::size_t> border_rows(std::size_t length) {
   std::vector<std::size_t> rows{0, 1, 127, 128, length / 3, length / 2, 2 * length / 3 + 1, length - 1};
   std::ranges::sort(rows);

@@ -19,8 +19,8 @@ using namespace attention;
 constexpr int group = 4, heads = group * kv_heads, steps = 4, row_pieces = head_size / 8;
 constexpr int sector = 16, row_sectors = head_size / sector;  // elements of 32 bytes; sectors of a row
 
-// Of a step: queries rotated to their place in the cache and, of in_ring, in the text; the new token's key and value go into a
-// ring. blockIdx.x: the sequence.
+// Begins a step: rotates queries to their place in the cache and, for in_ring, in the text; puts the new token's key and value
+// into a ring. blockIdx.x: the sequence.
 template <Kept kept>
 __global__ __launch_bounds__(stream_threads) void begin_step_kernel(Inputs in, Caches to, Rotated out, int step) {
   __shared__ float2 by_place[pairs], by_text[pairs];
@@ -200,7 +200,7 @@ class AttentionSinks final : public Workload {
         reproducible_{setup.reproducible()},
         cudnn_{setup, shared::AttentionSizes{batch_, heads, kv_heads, 1, capacity_, head_size}} {}
 
-  // Of each step the whole cache, once.
+  // Each step reads the whole cache once.
   Cost cost() const override {
     double rows = 0;
     for (std::size_t i = 0; i < lengths_.size(); ++i) rows += lengths_.host(i);
@@ -213,7 +213,7 @@ class AttentionSinks final : public Workload {
     const std::size_t row = i / head_size, sequence = row / heads % batch_, head = row % heads / group,
                       step = row / heads / batch_;
     const Stream now = stream(sequence, static_cast<int>(step)), before = stream(sequence, -1);
-    // Where the input has element d of the token at a place.
+    // Returns element d of the token at a place, from the input that has it.
     const auto element = [&](const Input<bf16>& cached, const Input<bf16>& fresh, std::size_t place, std::size_t d) -> double {
       const int text = now.text_of(static_cast<int>(place));
       if (text >= before.tokens)
@@ -368,7 +368,7 @@ extern constinit const Pair attention_sinks{
                             .reset = call<&AttentionSinks::begin<Kept::in_ring>>,
                             .same_bits_as = "ring_buffer",
                             .kernels = nothing_spilled}}),
-    // What reading alone takes: another rotation for the sinks is nothing that the library knows.
+    // The time of reading alone: the library cannot rotate the sinks in another way.
     .controls = variants({{.name = "cudnn_reading",
                            .run = call<&AttentionSinks::cudnn_reading>,
                            .prepare = call<&AttentionSinks::tune_cudnn>,

@@ -51,7 +51,7 @@ struct ChosenPages {
     return of * sequence + (std::size_t(entries[row / page_keys]) * page_keys + row % page_keys) * head_size;
   }
 };
-// What a block decodes: the pages of its part of the context whose bit is set, and how many keys they have.
+// A block's keys to decode: the pages of its part of the context whose bit is set, and how many keys they have.
 struct FromMasks {
   const unsigned* masks;
   int words;
@@ -188,7 +188,7 @@ class BlockSparseAttention final : public Workload {
     if (!reads_all(variant)) metrics.report("captured_mass", 100 * captured_, "% of all weights", Metrics::Better::higher);
   }
 
-  // What whoever appends keys keeps up to date.
+  // Computes the bounds that appending keys keeps up to date.
   void make_bounds(Launch& launch) {
     launch(bounds_kernel, {page_grid(pages_), head_size}, k_.get(), context_, capacity(), bounds_.get(),
            bounds_.get() + bounds_.size() / 2);
@@ -293,7 +293,7 @@ class BlockSparseAttention final : public Workload {
             .math = Math::bf16,
             .bytes = (2 * rows + of_bounds) * head_size * sizeof(bf16) + static_cast<double>(q_.bytes() + o_.bytes())};
   }
-  // Of the eight KV heads one has its best pages side by side, one spread, one has equal pages and one equal pages behind the 20
+  // One of the eight KV heads has its best pages side by side, one spread, one has equal pages and one equal pages after the 20
   // best; in two scores grow or shrink along the context.
   Pattern keys() const {
     const Axis pages{page_keys * head_size, pages_}, of_heads{capacity() * head_size, kv_heads}, rows{head_size, capacity()};
@@ -361,7 +361,7 @@ extern constinit const Pair block_sparse_attention{
                             .needs = {.min_sm = 90},
                             .same_bits_as = "page_list",
                             .kernels = nothing_spilled}}),
-    // What selecting must beat: all keys, and no scores of pages.
+    // The times that selecting must beat: all keys, and no scores of pages.
     .controls =
         variants({{.name = "dense", .run = call<&BlockSparseAttention::dense>, .outputs = no_outputs, .kernels = nothing_spilled},
                   {.name = "cudnn_dense",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pairs about decoding share: inputs in which running maxima rise and fall, and attention of one row in float64.
+// Shared by pairs about decoding: inputs in which running maxima rise and fall, and attention of one row in float64.
 #pragma once
 #include <aisp/pair.hpp>
 

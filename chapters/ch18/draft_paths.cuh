@@ -38,7 +38,7 @@ struct Path {
     first = static_cast<int>(header >> 32 & 0xFF) * path_positions;
     nodes = reinterpret_cast<const unsigned char*>(own + 1);
   }
-  // Of both of the thread's rows: the second is two nodes further on.
+  // Returns the position of one of the thread's two rows: the second is two nodes further on.
   __device__ __forceinline__ int position(int half) const {
     const int t = mma_tiles::thread_again();
     return first + (t / 32 * 16 + t % 32 / 4) / group + half * 2;

@@ -91,8 +91,8 @@ class DraftTree {
   std::vector<int> parent_;
 };
 
-// Of a block of a path: its sequence, how many nodes the path has, the first of them that is on no earlier path, and the block's
-// number among those of the path. A path of no nodes: nothing.
+// Packs the header of a path's block: its sequence, how many nodes the path has, the first of them that is on no earlier path,
+// and the block's number among those of the path. A path of no nodes: nothing.
 inline std::uint64_t path_header(std::size_t sequence, std::size_t length, std::size_t first_own, std::size_t block) {
   return sequence | length << 16 | first_own << 24 | block << 32;
 }

@@ -23,7 +23,7 @@ namespace {
 
 using attention::bf16, attention::Causal;
 
-// What the forward pass leaves: O and the log-sum-exps. Not timed.
+// Computes the results of the forward pass: O and the log-sum-exps. Not timed.
 __global__ __launch_bounds__(mma_tiles::threads, 2) void forward_kernel(const bf16* q, const bf16* k, const bf16* v, bf16* o,
                                                                         float* log_sums, int length) {
   extern __shared__ __align__(1024) unsigned char memory[];

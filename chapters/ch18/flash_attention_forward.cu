@@ -22,7 +22,7 @@ using attention::bf16, attention::Rows;
 
 constexpr float exponent_scale = static_cast<float>(score_scale * log2_of_e);
 
-// Where a block of threads stands: a block of rows of the head blockIdx.y.
+// The place of a block of threads: a block of rows of the head blockIdx.y.
 struct Place {
   unsigned first_row, first_chunk;  // of the head in Q, K, V and O, whose rows are equally many
   __device__ explicit Place(int length)
@@ -190,7 +190,7 @@ class FlashAttentionForward final : public Workload {
   void cudnn_tuned(Launch& launch) { tuned_cudnn_->run(launch.stream, q_, k_, v_, o_); }
 
  private:
-  // Of single rows: two equal weights, of which a 16th of all goes from one to the other.
+  // The limit for single rows: two equal weights, of which a 16th of all goes from one to the other.
   static constexpr double limit_of_rounded_scores = 0.13;
   // Spelled out because the header overloads the name.
   using StridedBatched = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*,

@@ -200,8 +200,8 @@ class FlexAttention final : public Workload {
   static constexpr double cap = 20, off_by = 0x1p-11;  // the latter: tanh.approx, of its result
 
   std::size_t pitch() const { return tiles_ * tile_keys; }
-  // Of very different lengths, the second one shorter than a tile. What is behind the last token belongs to the last document,
-  // so that rows there see whole tiles: when a warp rescales its sums, they have a say.
+  // Documents of very different lengths, the second one shorter than a tile. Rows after the last token belong to the last
+  // document, so that rows there see whole tiles: when a warp rescales its sums, they have a say.
   HostFill<int> document_of_tokens() const {
     return [length = length_, documents = documents_](std::span<int> of, std::uint64_t) {
       constexpr double shorter_than_a_tile = 0.025;  // of an average document of 2048 tokens
@@ -318,7 +318,7 @@ extern constinit const Pair flex_attention{
                             .needs = {.libraries = {Library::nvrtc}},
                             .same_bits_as = "full_tiles",
                             .kernels = nothing_spilled}}),
-    // What one writes who knows of no list: bounds as for any causal mask, and the documents tested in every tile.
+    // The kernel without a list: bounds as for any causal mask, and the documents tested in every tile.
     .controls = variants({{.name = "causal_loop",
                            .run = call<&FlexAttention::causal_loop>,
                            .prepare = call<&FlexAttention::clear_taken>,

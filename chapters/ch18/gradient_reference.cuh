@@ -23,7 +23,7 @@ struct GradientOperands {
   unsigned length;
 };
 
-// Of each row, a block of its own, the log-sum-exp of its scores and the sum of its weights times their gradients.
+// Computes for each row, a block of its own, the log-sum-exp of its scores and the sum of its weights times their gradients.
 __global__ __launch_bounds__(reference_threads) void sums_of_rows_kernel(const __grid_constant__ GradientOperands of) {
   static_assert(reference_threads == head_size);
   __shared__ double of_row[2][head_size], maxima[reference_threads], sums[2][reference_threads];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What surrounds attention over a latent cache: a head's two matrices of 128 x 512, of which one takes latents to keys and the
-// other one to values. Absorbed, the first is applied to the query instead and the second to the result. A block has a head; its
-// matrix is in registers at once, for all sequences.
+// The projections around attention over a latent cache: a head's two matrices of 128 x 512, of which one takes latents to keys
+// and the other one to values. Absorbed, the first is applied to the query instead and the second to the result. A block has a
+// head; its matrix is in registers at once, for all sequences.
 #pragma once
 #include <aisp/device/fence.cuh>
 #include <aisp/device/vector.cuh>
@@ -119,7 +119,7 @@ __global__ __launch_bounds__(merge_warps * 32) void merge_latents_kernel(Splits 
   store_latents(to + (std::size_t(sequence) * heads + head) * latent_size, values);
 }
 
-// What the projection to values multiplies: merged results, or states that each block merges for itself.
+// The factors of the projection to values: merged results, or states that each block merges for itself.
 struct MergedLatents {
   const bf16* latents;
   __device__ __forceinline__ const bf16* rows(bf16*, int sequences, int first, int head, int heads, std::size_t& pitch) const {

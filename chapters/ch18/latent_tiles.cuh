@@ -44,7 +44,7 @@ __device__ __forceinline__ void copy_latents(unsigned char* to, const attention:
   }
 }
 
-// What a warp knows of 16 heads.
+// A warp's state of 16 heads.
 struct LatentQueries {
   unsigned own[latent_steps][4];
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the decays of a chunk of tokens come to, in base-2 logarithms: products over a chunk underflow, differences of logarithms
-// do not. A decay of 0 counts as 2^-200, which is 0 in fp32 for everything that it lies between, and leaves differences behind it
-// finite.
+// The decays over a chunk of tokens, in base-2 logarithms: products over a chunk underflow, differences of logarithms do not. A
+// decay of 0 counts as 2^-200, which is 0 in fp32 for everything that it lies between, and leaves differences behind it finite.
 #pragma once
 #include <aisp/device/exponential.cuh>
 

@@ -32,8 +32,8 @@ struct Warp {
   unsigned by_rows = row_tiles::lanes_by_rows(), by_columns = row_tiles::lanes_by_columns();
 };
 
-// Of eight warps each has 16 rows and 32 columns of the chunk's Q K^T, and leaves them as weights of the values: times `scale`
-// and the decays between the two tokens, 0 above the diagonal. What is above it by whole blocks is not computed, and never read.
+// Computes with eight warps, of which each has 16 rows and 32 columns of the chunk's Q K^T, the weights of the values: scaled by
+// `scale` and the decays between the two tokens, 0 above the diagonal. Whole blocks above it are not computed, and never read.
 __device__ __forceinline__ void weigh(const Warp& warp, const Tile& tile, Scores& scores, const Decays<tokens>& decays,
                                       float scale) {
   const int first_row = warp.index % 4 * 16, first_column = warp.index / 4 * 32;

@@ -90,7 +90,7 @@ struct Half {
 
   __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x) % warpgroup; }
   __device__ __forceinline__ void sync() const { device::named_barrier_sync(1 + index, warpgroup); }
-  // Where a lane's 16 rows and 16 columns begin in a box.
+  // Returns the beginning of a lane's 16 rows and 16 columns in a box.
   __device__ __forceinline__ static unsigned fragment(int i) {
     const int lane = thread() % 32, row = thread() / 32 * 16 + lane % 16;
     return static_cast<unsigned>(row * 128 + ((i * 2 + lane / 16) ^ row % 8) * 16);

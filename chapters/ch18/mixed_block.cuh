@@ -21,7 +21,8 @@ struct SomeBlocksInOrder : attention::InOrder {
   __device__ __forceinline__ int next(int turn) const { return turn + blocks; }
 };
 
-// What decodes: every `blocks`-th of the sequences' KV heads from that of the block's number among those from first_block on.
+// The decoding part: every `blocks`-th of the sequences' KV heads from that of the block's number among those from first_block
+// on.
 struct RingDecode {
   CUtensorMap k, v;  // [sequence][KV head][row], in boxes of 64 columns and ring_keys rows
   const attention::bf16* q;
@@ -35,7 +36,7 @@ constexpr int ring_keys = 16, ring_slots = 2, decode_warps_of_block = attention:
 struct alignas(1024) DecodeRing {
   attention::bf16 k[ring_slots][2][ring_keys * 64], v[ring_slots][2][ring_keys * 64];
 };
-// What a warp leaves in its ring when a KV head's keys are through; the maximum is an exponent of 2.
+// A warp's partial result in its ring after a KV head's keys; the maximum is an exponent of 2.
 struct RingPartial {
   float values[mixed_group][head_size], maximum[mixed_group], sum[mixed_group];
 };
@@ -60,7 +61,7 @@ struct RingWarp {
 
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
   __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x) % attention::warpgroup / 32; }
-  // Of the sequence, the warp's i-th.
+  // Returns the warp's i-th tile of the sequence.
   __device__ __forceinline__ static int tile(int i) { return i * decode_warps_of_block + warp(); }
   __device__ __forceinline__ int tiles() const {
     const int all = (work.keys + ring_keys - 1) / ring_keys;
@@ -153,7 +154,7 @@ struct RingWarp {
     maximum[0] = maximum[1] = -attention::infinity;
     sum[0] = sum[1] = 0;
   }
-  // Of a tile's scores, from tokens as rows to tokens as the depth of the next product.
+  // Turns a tile's scores from tokens as rows to tokens as the depth of the next product.
   __device__ __forceinline__ void finish(float (&scores)[4], int i, unsigned (&weights)[2]) {
     const int first = tile(i) * ring_keys;
     if (first + ring_keys > work.keys) {

@@ -192,7 +192,7 @@ class MlaDecode final : public Workload {
                                         const void*, cudaDataType_t, int, long long, const void*, cudaDataType_t, int, long long,
                                         const void*, void*, cudaDataType_t, int, long long, int, cublasComputeType_t,
                                         cublasGemmAlgo_t);
-  // Of all heads: latents times the matrix's rows from `first_row` on, to rows of `pitch` columns.
+  // Multiplies the latents of all heads by the matrix's rows from `first_row` on, to rows of `pitch` columns.
   void multiply(Launch& launch, std::size_t sequence, int first_row, bf16* to, int pitch) {
     const auto gemm = Cublas::function<StridedBatched>("cublasGemmStridedBatchedEx");
     const float one = 1, zero = 0;
@@ -204,8 +204,8 @@ class MlaDecode final : public Workload {
                static_cast<long long>(tokens_) * pitch, heads, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
   }
 
-  // Of the sequences, one has keys that grow along its tokens, one has such that shrink, and in two the first rotated dimension
-  // is a staircase, up and down. The rotated part weighs most.
+  // One of the sequences has keys that grow along its tokens, one has such that shrink, and in two the first rotated dimension is
+  // a staircase, up and down. The rotated part weighs most.
   Pattern latents() const {
     const Axis sequences{tokens_ * mla_key_size, batch_}, rows{mla_key_size, tokens_}, columns{1, mla_key_size};
     const Pattern rotated = normal(0, 1).times(2, at(columns, latent_size, rotated_size));

@@ -29,7 +29,7 @@ struct Operands {
   bf16 *d_k, *d_v;
 };
 
-// Where a lane of ldmatrix reads; of dS^T, which is transposed on the way, two groups of eight keys.
+// The addresses that a lane of ldmatrix reads; for dS^T, which is transposed on the way, two groups of eight keys.
 struct Lanes {
   unsigned by_rows = row_tiles::lanes_by_rows(), by_columns = row_tiles::lanes_by_columns(), of_d_s;
   __device__ __forceinline__ Lanes() {

@@ -47,8 +47,8 @@ __device__ __forceinline__ void copy_rows(unsigned char* shared, const bf16* dat
   device::commit_copies();
 }
 
-// Where a lane of ldmatrix reads. Of Q 16 rows times two chunks, of K (which is read along its rows) two groups of eight rows
-// times two chunks; V lies as far behind K as K is long, and is read as Q is.
+// The addresses that a lane of ldmatrix reads. For Q 16 rows times two chunks, for K (which is read along its rows) two groups of
+// eight rows times two chunks; V lies as far after K as K is long, and is read as Q is.
 struct Lanes {
   std::uint32_t q, k;
   __device__ __forceinline__ explicit Lanes(const unsigned char* memory) {
@@ -106,8 +106,8 @@ __device__ __forceinline__ void hide_columns(float (&scores)[keys / 2], int end)
     if (i / 4 * 8 + i % 2 + column >= end) scores[i] = -infinity;
 }
 
-// Where tiles of keys lie: one behind the other from a chunk on, or in pages of 16 rows, with `head_chunk` in front of a head's,
-// that a table names.
+// The places of tiles of keys: one after the other from a chunk on, or in pages of 16 rows, with `head_chunk` in front of a
+// head's, that a table names.
 struct InOnePiece {
   unsigned chunk;
   __device__ __forceinline__ void copy_tile(unsigned char* shared, const bf16* data, int valid) const {
@@ -165,8 +165,8 @@ __device__ __forceinline__ void sum_values(float (&sums)[2][head_size / 2], unsi
   }
 }
 
-// Of a warp's rows the maxima and the sums of exponentials over the `length` keys of a head, without their values. Tiles of keys
-// take turns in the places of K and V.
+// Computes the maxima and the sums of exponentials of a warp's rows over the `length` keys of a head, without their values. Tiles
+// of keys take turns in the places of K and V.
 __device__ __forceinline__ void sum_exponentials(Rows (&rows)[2], unsigned char* memory, const Lanes& lanes, const bf16* k,
                                                  unsigned chunk, int length, float scale) {
   unsigned char* const tiles = memory + query_rows * pitch;

@@ -13,7 +13,8 @@ namespace aisp::ch18 {
 constexpr int page_keys = 64;
 constexpr float grid_step = 0.125f;  // of queries and bounds, so that sums are exact in any order and ties are ties
 
-// Of a page (blockIdx.x) of a KV head (blockIdx.y), whose keys lie `capacity` rows behind those of the one before.
+// Computes the bounds of a page (blockIdx.x) of a KV head (blockIdx.y), whose keys lie `capacity` rows after those of the one
+// before.
 static __global__ __launch_bounds__(head_size) void bounds_kernel(const bf16* k, int context, int capacity, bf16* upper,
                                                                   bf16* lower) {
   const std::size_t of = blockIdx.y, d = threadIdx.x, to = (of * gridDim.x + blockIdx.x) * head_size + d;
@@ -230,7 +231,7 @@ __global__ __launch_bounds__(select_threads) void score_and_select_kernel(const 
   select_pages<select_threads>(to, of, state);
 }
 
-// What scores are compared with: in float64, from the keys themselves, a block for each page (blockIdx.x).
+// Computes the scores to compare with: in float64, from the keys themselves, a block for each page (blockIdx.x).
 template <int group>
 __global__ __launch_bounds__(head_size) void exact_scores_kernel(const bf16* q, const bf16* k, int context, int capacity,
                                                                  double* scores) {

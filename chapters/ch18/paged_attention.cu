@@ -51,7 +51,7 @@ struct Layout {
     return sequence < 5 ? std::clamp(planted[sequence], 1, context) : context;
   }
   int rows_of_class(int i) const { return i == 0 ? 1 % page_size : i == 1 ? page_size - 1 : context % page_size; }
-  // Of the rows in a sequence's last page; none of a full one.
+  // Returns the class of a sequence by the rows in its last page; a full page has none.
   int class_of(int sequence) const {
     const int rows = length(sequence) % page_size;
     for (int i = 0; i < classes; ++i)
@@ -267,7 +267,7 @@ extern constinit const Pair paged_attention{
                             .run = call<&PagedAttention::block_table>,
                             .same_bits_as = "gather",
                             .kernels = nothing_spilled}}),
-    // What paging costs: the same step over what was gathered before, which may be of inputs that are gone.
+    // The time without paging: the same step over what was gathered before, which may be of inputs that are gone.
     .controls = variants({{.name = "contiguous",
                            .run = call<&PagedAttention::contiguous>,
                            .prepare = call<&PagedAttention::gather_pages>,

@@ -68,7 +68,7 @@ __global__ __launch_bounds__(decode_threads,
                        static_cast<float*>(nullptr));
 }
 
-// What follows from the sizes alone.
+// Sizes that follow from the options alone.
 struct Layout {
   std::size_t batch, total, longest;
   std::size_t pages() const { return total / page_rows + batch; }
@@ -88,7 +88,7 @@ std::vector<int> lengths_of(const Layout& layout, std::uint64_t seed) {
   std::vector<double> weights(layout.batch - fixed);
   for (std::size_t i = 0; i < weights.size(); ++i)
     weights[i] = std::exp(static_cast<double>(pattern_value<float>(normal(0, 1), seed, i)));
-  // What is cut off at the longest is given to the others; a few rounds are enough.
+  // The excess cut off at the longest is given to the others; a few rounds are enough.
   double scale = 0;
   for (int round = 0; round < 8; ++round) {
     double free = 0, cut = 0;
@@ -283,7 +283,7 @@ extern constinit const Pair ragged_decode_balance{
     .sizes = sizes({{.name = "batch", .full = 64, .most = 1024, .scales = false},
                     {.name = "total", .full = 344064, .most = 1 << 20},
                     {.name = "longest", .full = 131072, .most = 1 << 19},
-                    // Of pieces, each multiprocessor having two blocks at once.
+                    // Waves of pieces, each multiprocessor having two blocks at once.
                     {.name = "waves", .full = 4, .most = 64, .scales = false}}),
     .sweep = cases({{"longest_8192", "longest=8192"},
                     {"longest_32768", "longest=32768"},

@@ -263,7 +263,7 @@ extern constinit const Pair rope_kv_append{
     .lesson = "fused_append",
     .make = make<RopeKvAppend>,
     .baseline = {.name = "kernel_per_step", .run = call<&RopeKvAppend::kernel_per_step>, .kernels = nothing_spilled},
-    // What wider accesses gain, and then what one trip does.
+    // The gain of wider accesses, and then that of one trip.
     .optimized = variants({{.name = "vector_kernels",
                             .run = call<&RopeKvAppend::vector_kernels>,
                             .same_bits_as = "kernel_per_step",
@@ -276,8 +276,8 @@ extern constinit const Pair rope_kv_append{
                             .run = call<&RopeKvAppend::angles_once>,
                             .same_bits_as = "kernel_per_step",
                             .kernels = nothing_spilled}}),
-    // What is rotated is exact but for its last rounding: an error of 2^-23 before it moves one value in 2^14 across the border
-    // of two bf16. What is copied is exact.
+    // Rotated values are exact but for their last rounding: an error of 2^-23 before it moves one value in 2^14 across the border
+    // of two bf16. Copied ones are exact.
     .tolerance = per_output({within_steps(1, 1e-3), within_steps(1, 1e-3), exact}),
     .sizes = sizes({{.name = "tokens", .full = 16384}}),
     .sweep = cases({{"tokens_1", "tokens=1"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the pages of requests lie that begin with the same tokens.
+// The places of the pages of requests that begin with the same tokens.
 #pragma once
 #include <aisp/pair.hpp>
 
@@ -12,7 +12,7 @@ namespace aisp::ch18 {
 
 constexpr int page_rows = 16, prefix_splits = 8;
 
-// What follows from the sizes alone. The prefix is a whole number of pages, since only those are shared.
+// Sizes that follow from the options alone. The prefix is a whole number of pages, since only those are shared.
 struct SharedPrefix {
   std::size_t batch, prefix, suffix;
   std::size_t prefix_pages() const { return prefix / page_rows; }

@@ -15,7 +15,7 @@ struct Stream {
   int tokens, capacity;  // seen, the new one included; rows of the cache
   __host__ __device__ int cached() const { return tokens < capacity ? tokens : capacity; }
   __host__ __device__ int text_of(int place) const { return place < sinks ? place : tokens - cached() + place; }
-  // Where a ring has it.
+  // Returns the place of a text position in a ring.
   __host__ __device__ int slot_of(int text) const { return text < sinks ? text : sinks + (text - sinks) % (capacity - sinks); }
   __host__ __device__ int place_of_slot(int slot) const {
     if (slot < sinks || tokens <= capacity) return slot;

@@ -21,8 +21,8 @@ namespace {
 
 using attention::infinity, attention::Lengths, attention::Rows, attention::TileSpan;
 
-// Of results that several paths have, the first one's is stored.
-// in_step: all paths of a KV head, one behind the other, instead of all KV heads of a path.
+// Stores the first of results that several paths have. in_step: all paths of a KV head, one after the other, instead of all KV
+// heads of a path.
 template <bool in_step>
 __global__ __launch_bounds__(path_threads, 6) void path_kernel(const __grid_constant__ Draft draft, const std::uint64_t* blocks) {
   extern __shared__ __align__(1024) unsigned char memory[];

@@ -11,7 +11,7 @@ namespace aisp::ch19 {
 using gemm::BlockScaled, gemm::warpgroup_threads;
 inline constexpr int block = BlockScaled::block, both_warpgroups = 2 * warpgroup_threads;
 
-// What the engine's loop adds with.
+// Returns the adder of the engine's loop.
 template <class C>
 __device__ __forceinline__ auto adder(const BlockScaled& loop, const gemm::Ring<C>& ring, const gemm::Tile& tile, int first_row) {
   const int warp_row = static_cast<int>(threadIdx.x) % warpgroup_threads / 32 * 16, n_block = tile.n / block;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a cache of codes holds, as float64 attention sees it: keys and values rounded as the kernels of cache_rows.cuh round them.
+// The contents of a cache of codes, as float64 attention sees them: keys and values rounded as the kernels of cache_rows.cuh
+// round them.
 #pragma once
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where to clip activations for INT8: the clip with the least mean squared error of 64. Observers quantize the tensor once for
-// each of them, which is 64 passes over memory. But bf16 has 32768 magnitudes and no more: how often each occurs says all that
-// any candidate's error depends on, exactly, and is counted in one pass. Where the counters are then decides: in L2 all SMs wait
-// for the same few, in shared memory 128 KiB hold all of them for each SM.
+// Finds where to clip activations for INT8: the clip with the least mean squared error of 64. Observers quantize the tensor once
+// for each of them, which is 64 passes over memory. But bf16 has 32768 magnitudes and no more: how often each occurs says all
+// that any candidate's error depends on, exactly, and is counted in one pass. Where the counters are then decides: in L2 all SMs
+// wait for the same few, in shared memory 128 KiB hold all of them for each SM.
 #include <aisp/device/reduce.cuh>
 #include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
@@ -34,7 +34,7 @@ __host__ __device__ inline float step_of(unsigned candidate, unsigned candidates
   return largest_clip * static_cast<float>(candidate + 1) / static_cast<float>(candidates) / largest_code;
 }
 
-// What is lost when x becomes a whole number of steps, 127 at most, and is multiplied by the step again. Both signs lose the
+// Returns the loss when x becomes a whole number of steps, 127 at most, and is multiplied by the step again. Both signs lose the
 // same; next to 2^23 the numbers of fp32 are 1 apart, and adding rounds, for which the instruction of its own is slow.
 __device__ __forceinline__ float squared_error(float x, float step, float inverse_step) {
   constexpr float shift = 0x1p23f;

@@ -156,7 +156,7 @@ struct Unexpanded : Codes {
     for (unsigned& pair : a) pair = words.codes[step];
   }
 };
-// What fits: one-byte weights of a tile take little of a stage, but its tokens may not.
+// Returns a shape with as many stages as fit: one-byte weights of a tile take little of a stage, but its tokens may not.
 template <int tile_m, int tile_n>
 constexpr gemm::Shape shape_of() {
   constexpr int stage_bytes = tile_m / 64 * Codes::block_bytes + tile_n * 128;

@@ -119,8 +119,8 @@ __global__ __launch_bounds__(threads, blocks_per_sm) void dense_kernel(const uns
   }
 }
 
-// Of eight neighbours the first plane has a word: exponent and upper mantissa bit, of pair j four bits of either half from bit 4
-// j on. Of 16 the second has one: sign and lower mantissa bit, of pair j where rotating by 2 j takes them to their places.
+// The first plane has a word for eight neighbours: exponent and upper mantissa bit, of pair j four bits of either half from bit 4
+// j on. The second has one for 16: sign and lower mantissa bit, of pair j where rotating by 2 j takes them to their places.
 __host__ __device__ constexpr unsigned first_plane(unsigned code, unsigned place) {
   return (code >> 1 & 15) << (place / 2 * 4 + place % 2 * 16);
 }

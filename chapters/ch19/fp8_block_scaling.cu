@@ -33,7 +33,7 @@ struct RowsInRegisters : BlockScaled {
                                            float (&sums)[C::parts][C::tile_n / 2], const Queued&) const {
     static_assert(C::parts == 1);
     const auto add = adder<C>(*this, ring, tile, first_row);
-    // Of 16 rows of a warp, ldmatrix takes 32 bytes in four matrices. In a row, 16 bytes lie at their number ^ row % 8.
+    // For a warp's 16 rows ldmatrix takes 32 bytes in four matrices. In a row, 16 bytes lie at their number ^ row % 8.
     const unsigned lane = device::lane_index(), row = static_cast<unsigned>(first_row) + threadIdx.x % 128 / 32 * 16 + lane % 16;
     clear(sums);
     const int steps = C::steps(tile);
@@ -175,7 +175,7 @@ __global__ __launch_bounds__(both_warpgroups, 1) void barrier_kernel(const __gri
   Store::finish();
 }
 
-// Of the scales of x, one 128 of K after the other; of w's, with the other sign.
+// Exponents of the scales of x, one 128 of K after the other; of w's, with the other sign.
 constexpr int exponents[] = {0, 10, -10, 3, -7, 8, -2, 5, -9, 1, -5, 9, -1, 6, -4, 2, -8, 7, -3, 4, -6};
 float exponent_of(std::size_t k_block) {
   // The first two are to be equal.

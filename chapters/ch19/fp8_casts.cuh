@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fp8_training_step has between its products: SwiGLU forward and backward, largest magnitudes, and tensors of bf16 that
-// become FP8 with one scale, along rows, along columns or both ways at once.
+// The kernels of fp8_training_step between its products: SwiGLU forward and backward, largest magnitudes, and tensors of bf16
+// that become FP8 with one scale, along rows, along columns or both ways at once.
 #pragma once
 #include <cuda_fp8.h>
 #include <aisp/launch.hpp>
@@ -19,8 +19,8 @@ using e5m2 = __nv_fp8_e5m2;
 template <class Code>
 inline constexpr float largest_of = std::is_same_v<Code, e4m3> ? largest_e4m3 : 57344.0f;
 
-// What values up to `maximum` are multiplied by: the largest power of two with which none saturates, so that scaling rounds
-// nothing and a maximum that is off by a rounding gives the same codes. And what gives the values back.
+// Return the factor for values up to `maximum`, the largest power of two with which none saturates, so that scaling rounds
+// nothing and a maximum that is off by a rounding gives the same codes; and the factor that gives the values back.
 template <class Code>
 __host__ __device__ inline float scale_of(float maximum) {
   constexpr float most = 0x1p100f;
@@ -96,7 +96,7 @@ static __global__ __launch_bounds__(transposing_threads) void amax_kernel(const 
   record_maximum(largest, amax);
 }
 
-// Of each of several tensors the largest magnitude that `steps` earlier steps have seen: history[tensor][step].
+// Finds for each of several tensors the largest magnitude that `steps` earlier steps have seen: history[tensor][step].
 static __global__ void history_kernel(const float* __restrict__ history, unsigned steps, float* __restrict__ maxima) {
   float largest = 0;
   for (unsigned s = 0; s < steps; ++s) largest = fmaxf(largest, history[threadIdx.x * steps + s]);
@@ -192,7 +192,7 @@ static __global__ __launch_bounds__(transposing_threads) void swiglu_backward_ke
   dh[at + row_packets] = shared::pack(of_up);
 }
 
-// What both_ways_kernel quantizes: eight elements of a row, of each of its `parts`, which lie side by side.
+// The elements that both_ways_kernel quantizes: eight of a row, of each of its `parts`, which lie side by side.
 struct Stored {
   static constexpr unsigned parts = 1;
   using Loaded = uint4;

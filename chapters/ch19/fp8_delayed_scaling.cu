@@ -30,8 +30,8 @@ using e4m3 = __nv_fp8_e4m3;
 constexpr unsigned threads = 256, blocks_per_sm = 8;
 constexpr int band = 16;  // rows of clusters
 
-// What is largest: one row of x and one of the weights are constants, whose product is beyond all others. So the earlier step's
-// magnitude is this one's, too, and the codes of both ways of scaling can be compared.
+// The largest result is planted: one row of x and one of the weights are constants, whose product is beyond all others. So the
+// earlier step's magnitude is this one's, too, and the codes of both ways of scaling can be compared.
 constexpr float largest_result = 12, planted_weight = 112;
 // Times too small, in the order of the option `scale`: right, values saturate, values are subnormal.
 constexpr float scale_errors[] = {1, 4, 1.0f / 64};
@@ -368,7 +368,7 @@ extern constinit const Pair fp8_delayed_scaling{
                     {.name = "n", .full = 8192, .multiple = 16, .scales = false},
                     {.name = "k", .full = 2048, .multiple = 16, .most = 16384, .scales = false},
                     {.name = "scale", .full = 0, .most = 2, .scales = false}}),
-    // What is saved does not depend on K, so that its share falls.
+    // The saving does not depend on K, so that its share falls.
     .sweep = cases({{"k_512", "k=512"}, {"k_1024", "k=1024"}, {"k_2048", "k=2048"}, {"k_4096", "k=4096"}, {"k_8192", "k=8192"}}),
     .edges = cases({{"smallest", "m=16,n=16,k=16"},
                     {"tails", "m=144,n=208,k=272"},

@@ -21,7 +21,7 @@ struct Codes {
   Scratch<std::uint8_t> along_rows, along_columns;
 };
 
-// Of a micro-batch, and of the weights; along columns there is room for all tokens.
+// Codes of a micro-batch, and of the weights; along columns there is room for all tokens.
 struct StepCodes {
   StepCodes(Setup& setup, const StepShape& s)
       : x{setup, s.rows(), s.depth, s.tokens},
@@ -33,7 +33,7 @@ struct StepCodes {
   Codes x, a, dy, dh, w1, w2;
 };
 
-// Where products go, of a micro-batch but for the gradients of weights.
+// The destinations of products, of a micro-batch except for the gradients of weights.
 struct StepTargets {
   bf16 *h, *y, *da, *dx;
   float *dw1, *dw2;

@@ -25,10 +25,10 @@ namespace {
 
 constexpr unsigned threads = transposing_threads, history_steps = 16;
 constexpr std::size_t spikes = 8;
-// What earlier steps have seen of x, a, dy and dh.
+// Largest magnitudes of x, a, dy and dh in earlier steps.
 constexpr float seen[recorded_tensors] = {500, 40, 5e-6f, 3e-5f};
 
-// What a variant does, each field one step of the ladder.
+// A variant's technique, each field one step of the ladder.
 struct Recipe {
   bool cached_weights = false, delayed_scales = false, both_ways = false, swiglu_casts = false;
   bool engine_adds = false, deferred = false;
@@ -98,7 +98,7 @@ class Fp8TrainingStep final : public Workload {
   double expected_quantized(std::string_view variant, int output, std::size_t i) const override {
     return result(casts_of(variant), output)[i];
   }
-  // What is left for later steps: the largest magnitudes, and how many gradients were larger than the history's.
+  // Checks what is left for later steps: the largest magnitudes, and how many gradients were larger than the history's.
   void validate(std::string_view variant) override {
     if (variant == "bf16_step" || variant == "products_alone") return;
     std::vector<float> amaxes(amaxes_.size());
@@ -309,7 +309,7 @@ class Fp8TrainingStep final : public Workload {
   static Grid tiles(const Codes& of, unsigned parts) {
     return {blocks(of.rows, transposed_tile) * blocks(of.columns / parts, transposed_tile), threads};
   }
-  // Where gradients of weights are computed at the end, micro-batches lie side by side.
+  // If gradients of weights are computed at the end, micro-batches lie side by side.
   TransposedShape transposed_shape(const Recipe& recipe, const Codes& to, StepTensor tensor, unsigned parts) const {
     const bool side_by_side = recipe.deferred && tensor < recorded_tensors;
     return {static_cast<unsigned>(to.rows), static_cast<unsigned>(to.columns / parts),

@@ -26,7 +26,7 @@ constexpr unsigned tile_groups = parts * 32 / group_lanes, tile_packets = tile_g
 constexpr unsigned transposed_tile = 32;
 
 struct Silu {
-  // Where exp overflows the quotient is 0, which the product with a gate that far below zero is, too.
+  // If exp overflows the quotient is 0, which the product with a gate that far below zero is, too.
   static __device__ __forceinline__ float of(float x) { return __fdividef(x, 1 + __expf(-x)); }
 };
 struct Identity {
@@ -90,7 +90,7 @@ struct Shape {
   __host__ __device__ unsigned down() const { return (rows + tile_rows - 1) / tile_rows; }
 };
 
-// What a lane has of a tile: a row of it, and a packet of each of its parts.
+// A lane's part of a tile: a row of it, and a packet of each of its parts.
 struct Place {
   unsigned row, column;  // in packets, of the first part
 

@@ -12,7 +12,7 @@ namespace aisp::ch19 {
 // The approximation by tanh, as the sigmoid that it is, so that nothing cancels.
 __host__ __device__ inline double gelu(double x) { return x / (1 + exp(-2 * 0.7978845608028654 * (x + 0.044715 * x * x * x))); }
 
-// What the reference says of a whole result: `amax` as the bits of a double, which are ordered as magnitudes are.
+// The reference of a whole result: `amax` as the bits of a double, which are ordered as magnitudes are.
 struct GeluProduct {
   unsigned long long amax_bits, saturated_at_least, saturated_at_most;
 };

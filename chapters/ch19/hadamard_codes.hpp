@@ -6,9 +6,9 @@
 
 namespace aisp::ch19 {
 
-// Of `codes` of whole rows, rotated with two roundings to bf16. 0.4 to 0.7 % change, and the number varies by more than by
-// chance, because a row has one scale and its codes change together. What is allowed lies six deviations above the mean, at each
-// size that tests/chapters simulates.
+// Returns how many of `codes` of whole rows, rotated with two roundings to bf16, may differ. 0.4 to 0.7 % change, and the number
+// varies by more than by chance, because a row has one scale and its codes change together. The limit lies six deviations above
+// the mean, at each size that tests/chapters simulates.
 inline double most_changed_codes(std::size_t codes) {
   const auto count = static_cast<double>(codes);
   return 0.0075 * count + 0.55 * std::sqrt(count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hadamard_quantize's kernels stand on: which elements of a row a thread holds and how they change hands in shared memory,
+// The base of hadamard_quantize's kernels: which elements of a row a thread holds and how threads exchange them in shared memory,
 // and INT4 codes with a scale of their row.
 #pragma once
 #include <cuda_bf16.h>
@@ -39,8 +39,8 @@ __device__ __forceinline__ unsigned pack_codes(unsigned low, unsigned high) {
   return __byte_perm(low | low >> 4, high | high >> 4, 0x6420);
 }
 
-// Where an element lies in shared memory, in words: four more behind each 32 and eight more behind each 256, so that none of the
-// accesses below meets in a bank. Of numbers without a common bit the places add up.
+// Returns an element's place in shared memory, in words: four more after each 32 and eight more after each 256, so that none of
+// the accesses below conflicts in a bank. For numbers without a common bit the places add up.
 __host__ __device__ constexpr unsigned word_of(unsigned element) { return element + element / 32 * 4 + element / 256 * 8; }
 
 // Which elements a thread of a row's team holds: bits [0, low) and [bit, bit + high) of an element's number are that of the

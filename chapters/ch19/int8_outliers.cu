@@ -239,7 +239,7 @@ class Int8Outliers final : public Workload {
     return pattern.set(-0.0f, at(all_rows, m_ / 2));
   }
 
-  // What the two passes leave: codes, scales, and the outliers' operands.
+  // Computes the results of the two passes: codes, scales, and the outliers' operands.
   void prologue(Launch& launch) const {
     constexpr unsigned warps = survey_threads / 32;
     check(cudaMemsetAsync(flags_, 0, k_, launch.stream));
@@ -359,7 +359,7 @@ extern constinit const Pair int8_outliers{
                            .run = call<&Int8Outliers::two_part_pingpong>,
                            .prepare = call<&Int8Outliers::quantize_weights>,
                            .kernels = nothing_spilled},
-                          // What outliers cost, and the error that they would make.
+                          // The cost of outliers, and the error that they would make.
                           {.name = "plain_int8",
                            .run = call<&Int8Outliers::plain_int8>,
                            .prepare = call<&Int8Outliers::quantize_weights>,

@@ -14,7 +14,7 @@ constexpr float outlier_threshold = 6, largest_int8 = 127, least_int8_maximum = 
 constexpr unsigned row_threads = 256, most_row_packets = 1024;  // of eight elements
 constexpr unsigned list_threads = 1024;
 
-// Where the outliers' columns stand: a flag for each column; their numbers, ascending; how many there are.
+// The outliers' columns: a flag for each column; their numbers, ascending; how many there are.
 struct Outliers {
   std::uint8_t* flags;
   int* columns;
@@ -183,7 +183,7 @@ static __global__ __launch_bounds__(survey_threads) void survey_kernel(const uin
     }
 }
 
-// What is left to do when flags and maxima are known: a block has a row of x, or behind them one of the outliers' weights.
+// Quantizes and gathers once flags and maxima are known: a block has a row of x, or after them one of the outliers' weights.
 static __global__ __launch_bounds__(row_threads) void quantize_and_gather_kernel(
     const uint4* __restrict__ x, const uint4* w, const float* __restrict__ maxima, Outliers of, uint2* __restrict__ codes,
     float* __restrict__ scales, bf16* x_outliers, uint4* w_outliers, unsigned rows, unsigned packets, unsigned w_packets) {
@@ -237,8 +237,8 @@ static __global__ __launch_bounds__(row_threads) void quantize_whole_rows_kernel
   if (threadIdx.x == 0) scales[blockIdx.x] = int8_scale(largest);
 }
 
-// Of weights [k][n], when a model is loaded: codes [n][k] and scales of columns; with `factors`, each row times its own before. A
-// thread has a column.
+// Quantizes weights [k][n] when a model is loaded: codes [n][k] and scales of columns; with `factors`, each row times its own
+// before. A thread has a column.
 static __global__ __launch_bounds__(64) void quantize_weights_kernel(const bf16* __restrict__ w,
                                                                      const float* __restrict__ factors,
                                                                      std::int8_t* __restrict__ codes, float* __restrict__ scales,

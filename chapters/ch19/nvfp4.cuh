@@ -25,7 +25,7 @@ struct Codes {
   using Factor = __nv_bfloat16;
   static constexpr bool in_registers = true;
   static constexpr int codes_bytes = 64 * 64 / 2, block_bytes = codes_bytes + 64 * 64 / static_cast<int>(group) * 2;
-  // Of pair j in the lower half of a word; bf16 wants them at 6 and 15.
+  // Return the bits of pair j in the lower half of a word; bf16 wants them at 6 and 15.
   static __host__ __device__ constexpr unsigned magnitude_at(unsigned j) { return j == 3 ? 9 : 6 - 3 * j; }
   static __host__ __device__ constexpr unsigned sign_at(unsigned j) { return j == 0 ? 15 : 11 + j; }
 

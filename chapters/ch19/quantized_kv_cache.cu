@@ -197,7 +197,7 @@ class QuantizedKvCache final : public Workload {
             .bytes = static_cast<double>(heads() * tokens) * token_bytes + static_cast<double>(q_.bytes() + o_.bytes())};
   }
 
-  // Of all query heads that share keys at once.
+  // Computes all query heads that share keys at once.
   const References& reference(std::size_t i) const {
     const std::size_t row = i / head_size, head = row / group_;
     return rows_.of(head, [&] {
@@ -305,8 +305,8 @@ extern constinit const Pair quantized_kv_cache{
                    .prepare = call<&QuantizedKvCache::fill_e4m3>,
                    .changes_precision = true,
                    .kernels = nothing_spilled},
-                  // Of the 32 addends of an FP8 product each loses up to 2^-13 of the largest, together 2^-8 of it: where
-                  // that is a score of 5, weights are off by 2e-2. Weights in two parts are rounded by 2^-8 at most.
+                  // Each of the 32 addends of an FP8 product loses up to 2^-13 of the largest, together 2^-8 of it: where that is
+                  // a score of 5, weights are off by 2e-2. Weights in two parts are rounded by 2^-8 at most.
                   {.name = "fp8_wgmma",
                    .run = call<&QuantizedKvCache::fp8_wgmma>,
                    .prepare = call<&QuantizedKvCache::fill_e4m3_pages>,

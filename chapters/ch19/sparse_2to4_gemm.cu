@@ -27,7 +27,7 @@ using gemm::Sparse24;
 constexpr unsigned block = 64;    // rows, and elements along K, that are compressed together
 constexpr unsigned quarter = 16;  // of a block's K: eight values, and a half-word of metadata
 
-// Of four neighbours the two that are kept: all that are not zero, -0 among them, and otherwise any.
+// The two of four neighbours that are kept: all that are not zero, -0 among them, and otherwise any.
 struct Kept {
   unsigned first, second;
 };
@@ -123,7 +123,7 @@ class Sparse2to4Gemm final : public Workload {
         plan_{setup, cusparselt_, SparseMatmulProblem{rows_, tokens_, k_}},
         reproducible_{setup.reproducible()} {}
 
-  // Of products with zeros the definition needs none.
+  // The definition needs no products with zeros.
   Cost cost() const override { return cost_of(0.5, static_cast<double>(blocks_.bytes())); }
   Cost variant_cost(std::string_view variant) const override {
     return variant.ends_with("dense") ? cost_of(1, static_cast<double>(w_.bytes())) : cost();
@@ -184,7 +184,7 @@ class Sparse2to4Gemm final : public Workload {
             .bytes = weights + static_cast<double>(x_.bytes() + y_.bytes())};
   }
 
-  // Of four neighbours the two of larger magnitude are kept; in one group of 64 none, in three one. Some that are kept are -0.
+  // Keeps the two of four neighbours of larger magnitude; in one group of 64 none, in three one. Some that are kept are -0.
   static void prune(std::span<bf16> w, std::uint64_t seed) {
     const Pattern values = normal(0, 1);
     for (std::size_t group = 0; group < w.size() / 4; ++group) {

@@ -220,8 +220,7 @@ class StochasticRounding final : public Workload {
     const unsigned random = drawn_on_host(i, static_cast<std::uint32_t>(place_of(output)), rounds_, key_.host(0), key_.host(1));
     return rounded_on_host(exact, random);
   }
-  // Of the updates that should have arrived in the weights, the share that has; and that what was rounded stochastically has no
-  // drift.
+  // Checks the share of the updates that has arrived in the weights, and that stochastic rounding has no drift.
   void validate(std::string_view variant) override {
     const std::size_t part = std::min<std::size_t>(count_, std::size_t{1} << 18);
     const bool is_master = variant == "fp32_master";

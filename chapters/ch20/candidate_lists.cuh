@@ -22,7 +22,7 @@ struct Results {
   float* scores;
   unsigned k;
 };
-// Of every query some lists, as those of the blocks that looked for its candidates: [piece][query].
+// Some lists for every query, as those of the blocks that looked for its candidates: [piece][query].
 struct Lists {
   const Candidate* candidates;
   const unsigned* counts;

@@ -30,7 +30,7 @@ struct SearchMemory {
   std::uint64_t full[stages], free[stages], queries_full;
 };
 
-// Of tiles of vectors, each `distance` tiles further.
+// A search over tiles of vectors, each `distance` tiles further.
 struct Search {
   unsigned vectors, queries, tiles, distance;
   const float* bounds;
@@ -122,7 +122,7 @@ __global__ __launch_bounds__(threads, 1) void search_kernel(const __grid_constan
       const bool full = t < tile_queries && memory.counts[t] + tile_vectors > search.capacity;
       if (__syncthreads_or(full)) make_room(memory, search, lists);
     } else {
-      // Of each query, by the eight lanes and four warps that have its scores.
+      // Maxima of each query, by the eight lanes and four warps that have its scores.
       float maxima[4][2];
 #pragma unroll
       for (int n = 0; n < 4; ++n)

@@ -24,8 +24,8 @@ struct AttentionSizes {
   std::size_t value_size = 0;  // of V and O, where it is another
 };
 
-// What else becomes of a score, after the scale.
-// The slopes and the window count from the first key: with them there are as many queries as keys.
+// Changes of a score after the scale. The slopes and the window count from the first key: with them there are as many queries as
+// keys.
 struct AttentionScores {
   enum class Biases : std::uint8_t { by_head, by_sequence };
   std::size_t bias_pitch = 0;       // a bias in bf16, [head or sequence][row][bias_pitch], is added

@@ -9,7 +9,8 @@
 
 namespace aisp::shared {
 
-// Of each row by itself. cuDNN rounds to bf16 more than once on the way: four times 2^-9 where a row has one large element.
+// Limits for each row by itself. cuDNN rounds to bf16 more than once on the way: four times 2^-9 where a row has one large
+// element.
 inline constexpr Tolerance cudnn_softmax_rows = within(8e-3);
 
 class CudnnSoftmax {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a float64 reference needs of a whole row, computed once however many elements of the row are looked at.
+// Values that a float64 reference needs of a whole row, computed once however many of its elements are compared.
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels over rows of bf16 share: eight elements in 16 bytes, as fp32 in registers and back, and the running maximum and
-// sum of a softmax.
+// Shared by kernels over rows of bf16: eight elements in 16 bytes, as fp32 in registers and back, and the running maximum and sum
+// of a softmax.
 #pragma once
 #include <cuda_bf16.h>
 #include <aisp/device/exponential.cuh>
@@ -39,14 +39,14 @@ inline constexpr float log2_e = 1.4426950408889634f;
 
 __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xFF800000u); }
 
-// Of the elements seen so far: their maximum, and the sum of their exponentials relative to it.
+// The maximum of the elements seen so far, and the sum of their exponentials relative to it.
 struct MaxSum {
   float maximum, sum;
 };
 __device__ __forceinline__ MaxSum nothing_seen() { return {minus_infinity(), 0}; }
 
-// What exponentials are taken relative to: the maximum, or 0 as long as all elements were -infinity, of which the difference
-// would be no number.
+// Returns the level that exponentials are relative to: the maximum, or 0 as long as all elements were -infinity, of which the
+// difference would be no number.
 __device__ __forceinline__ float level(float maximum) { return maximum == minus_infinity() ? 0 : maximum; }
 
 // e^(x - maximum), with `offset` = level(maximum) * log2_e.

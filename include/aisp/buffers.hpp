@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-// The types of the headers of CUDA that a pair includes when it uses them.
+// Types from CUDA's headers, which a pair includes if it uses them.
 // NOLINTBEGIN(clang-diagnostic-reserved-identifier)
 struct __half;
 struct __nv_bfloat16;
@@ -42,13 +42,13 @@ enum class ElementType : std::uint8_t {
   u32,
   i64,
   u64,
-  // Bytes of codes, whose value is the byte: what one says is read in messages and in steps (within_steps) alone. Of two in a
-  // byte the low nibble comes first, and a byte is as many steps off as the one that is farther.
+  // Bytes of codes, whose value is the byte: codes are decoded only in messages and in steps (within_steps). If a byte holds two,
+  // the low nibble comes first, and the byte is as many steps off as the farther one.
   e2m1x2,  // FP4: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and a sign
   s4x2,    // two's complement
   e3m2,    // FP6 in the low six bits
   e8m0,    // 2^(byte - 127): scales of blocks
-  record,  // anything else, of inputs alone: it has no value to compare with a reference
+  record,  // anything else, for inputs only: it has no value to compare with a reference
 };
 constexpr bool holds_codes(ElementType type) { return type >= ElementType::e2m1x2 && type <= ElementType::e8m0; }
 
@@ -74,10 +74,10 @@ struct BufferOptions {
   std::size_t alignment = 256;              // bytes; host memory only (device allocations are aligned to 256 and more)
   bool unordered = false;                   // outputs: elements may come in any order; sorted before comparison
   bool huge_pages = false;                  // pageable memory: ask for 2 MiB pages
-  ElementType codes = ElementType::record;  // of one-byte elements that hold codes: e2m1x2, s4x2, e3m2 or e8m0
-  Axis groups{};          // outputs whose limits hold for each place of this axis by itself (heads, rows, experts)
-  bool constant = false;  // inputs that stay the same from run to run (weights, tables): what `prepare` may depend on.
-                          // All others get new contents between prepare and the runs that are checked
+  ElementType codes = ElementType::record;  // for one-byte elements that hold codes: e2m1x2, s4x2, e3m2 or e8m0
+  Axis groups{};          // outputs whose limits hold for each place of this axis separately (heads, rows, experts)
+  bool constant = false;  // inputs that stay the same from run to run (weights, tables); `prepare` may depend on them. All others
+                          // get new contents between prepare and the runs that are checked
 };
 
 // The part of a registered allocation that its handle reads; the harness keeps the rest (src/pair/memory/buffer.hpp).
@@ -86,7 +86,7 @@ struct BufferView {
   std::size_t count = 0;
   std::size_t element_bytes = 1;
   Pattern pattern;                       // contents of inputs and inouts that are not filled on the host
-  std::uint64_t seed = 0;                // of the present contents
+  std::uint64_t seed = 0;                // seed of the present contents
   const std::byte* host_copy = nullptr;  // contents that were filled on the host
 
   std::size_t bytes() const { return count * element_bytes; }
@@ -104,7 +104,7 @@ class Handle {
   explicit Handle(const BufferView& buffer) : buffer_{&buffer} {}
   T* data() const { return static_cast<T*>(buffer_->data); }
 
-  // What the buffer was filled with: float64 for floating-point elements, T itself for integers and records.
+  // Returns the contents that the buffer was filled with: float64 for floating-point elements, T itself for integers and records.
   auto filled(std::size_t index) const {
     T value;
     if (buffer_->host_copy != nullptr) value = reinterpret_cast<const T*>(buffer_->host_copy)[index];

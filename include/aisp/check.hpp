@@ -33,7 +33,7 @@ class CudaError : public Error {
   cudaError_t status_;
 };
 
-// A variant or workload that finds out at run time that this machine cannot run it. The reason is one plain clause:
+// Thrown by a variant or workload that finds at run time that this machine cannot run it. The reason is one plain clause:
 // "io_uring is refused by the kernel (EPERM)".
 class Unsupported : public Error {
   using Error::Error;

@@ -5,7 +5,7 @@
 
 namespace aisp {
 
-// Of the current device.
+// Returns an attribute of the current device.
 inline int device_attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 0;
   check(cudaGetDevice(&device));

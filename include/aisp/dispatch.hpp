@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a size that is known at run time to code that was compiled for it.
+// Maps a size known at run time to code that was compiled for it.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -21,9 +21,9 @@ auto dispatch_among(std::uint64_t value, const Run& run) {
 
 }  // namespace detail
 
-// What run.operator()<n>() returns, with n the one of `values` that the size `name` has: dispatch<3, 5, 7>("width", width_,
-// [&]<int width>() { launch(filter_kernel<width>, grid(), in_, out_); }). Throws Unsupported for any other, so that the variant
-// is skipped with a sentence that names the size and the values.
+// Returns run.operator()<n>(), with n the one of `values` that the size `name` has: dispatch<3, 5, 7>("width", width_, [&]<int
+// width>() { launch(filter_kernel<width>, grid(), in_, out_); }). Throws Unsupported for any other, so that the variant is
+// skipped with a sentence that names the size and the values.
 template <auto... values, class Run>
 auto dispatch(std::string_view name, std::uint64_t value, const Run& run) {
   static_assert(sizeof...(values) > 0, "a size has values");

@@ -6,12 +6,12 @@
 namespace aisp {
 
 namespace detail {
-// Throws Unsupported, which names the function and the version of CUDA.
+// Throws Unsupported that names the function and the version of CUDA.
 [[noreturn]] void throw_missing_driver_function(const char* name, unsigned since);
 }  // namespace detail
 
-// A function of the CUDA driver, which nothing is linked with: `since` is the version that its declaration came with (12050 for
-// CUDA 12.5). Null where the driver lacks it, or where there is none.
+// Returns a function of the CUDA driver, which aisp is not linked with: `since` is the version that its declaration came with
+// (12050 for CUDA 12.5). Null if the driver lacks it, or if there is no driver.
 template <class Function>
 Function* driver_function(const char* name, unsigned since) {
   void* address = nullptr;
@@ -21,7 +21,7 @@ Function* driver_function(const char* name, unsigned since) {
   return status == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(address) : nullptr;
 }
 
-// The same where there is no going on without it: throws Unsupported, which names the function and the version of CUDA.
+// The same, but throws Unsupported that names the function and the version of CUDA instead of returning null.
 template <class Function>
 Function& required_driver_function(const char* name, unsigned since) {
   Function* const function = driver_function<Function>(name, since);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Callable objects behind the interface, as std::function keeps them, without the 20,000 lines of its header.
+// A type-erased callable as std::function is, without the 20,000 lines of its header.
 #pragma once
 #include <type_traits>
 #include <utility>

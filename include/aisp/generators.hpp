@@ -34,15 +34,15 @@ struct Places {
   Axis axis{};
   std::uint64_t first = 0;
   std::uint64_t count = 1;
-  bool drawn = false;  // one place in each of `count` equal parts of the axis, another one with every seed
+  bool drawn = false;  // one random place in each of `count` equal parts of the axis, drawn anew with every seed
 };
 constexpr Places all_of(Axis axis) { return {axis, 0, axis.count}; }
 constexpr Places at(Axis axis, std::uint64_t first, std::uint64_t count = 1) { return {axis, first, count}; }
 constexpr Places drawn(Axis axis, std::uint64_t count) { return {axis, 0, count < axis.count ? count : axis.count, true}; }
 
-// How the values of an input are made: value = f(seed, index), with the same bits on the CPU and on every GPU, so the reference
-// of any output can be computed without copying inputs back. Parameters are floats and raw values have 24 bits, so that a fused
-// multiply-add cannot change a bit. Changes of what was drawn come one after the other, each rounded to float:
+// The generator of an input's values: value = f(seed, index), with the same bits on the CPU and on every GPU, so the reference of
+// any output can be computed without copying inputs back. Parameters are floats and raw values have 24 bits, so that a fused
+// multiply-add cannot change a bit. Changes apply one after the other, each rounded to float:
 // normal(0, 1).times(20, 100, drawn(channels, 8)).set(0, at(rows, 3)).
 struct Pattern {
   enum class Kind : std::uint8_t { uniform, normal, integers, sequence, constant, table };
@@ -62,7 +62,7 @@ struct Pattern {
   std::size_t bins = 0;
   Bin bin[most_bins];
 
-  // Of the elements at all three places, or at as many as are given. The number of a place counts among the first.
+  // A change to the elements at all three places, or at as many as are given. Places are numbered among the first.
   struct Change {
     enum class Kind : std::uint8_t { none, times, plus_steps, on_grid, set };
     Kind kind = Kind::none;
@@ -74,20 +74,20 @@ struct Pattern {
   static constexpr std::size_t most_changes = 6;
   Change changes[most_changes];
 
-  // A factor that goes from `from` at the first of the places to `to` at the last: a ramp over all of an axis, outliers where
-  // places are drawn.
+  // Multiplies by a factor that goes from `from` at the first of the places to `to` at the last: a ramp over a whole axis,
+  // outliers at drawn places.
   constexpr Pattern times(float from, float to, Places where, Places and_where = {}, Places and_also = {}) const {
     return with({Change::Kind::times, from, to, 1, {where, and_where, and_also}});
   }
   constexpr Pattern times(float factor, Places where, Places and_where = {}, Places and_also = {}) const {
     return times(factor, factor, where, and_where, and_also);
   }
-  // A staircase: 0 at the first `run` places, `height` at the next ones, and so on.
+  // Adds a staircase: 0 at the first `run` places, `height` at the next ones, and so on.
   constexpr Pattern plus_steps(float height, std::uint64_t run, Places where, Places and_where = {}, Places and_also = {}) const {
     return with({Change::Kind::plus_steps, height, height, run, {where, and_where, and_also}});
   }
-  // The nearest multiple of `step`, of two the even one. uniform(-4, 4).on_grid(0.25f) makes values from -4 to 4, both reached,
-  // of which a million add up exactly in fp32, in any order.
+  // Rounds to the nearest multiple of `step`, ties to even. uniform(-4, 4).on_grid(0.25f) makes values from -4 to 4, both
+  // reached, a million of which add up exactly in fp32, in any order.
   constexpr Pattern on_grid(float step, Places where = {}, Places and_where = {}, Places and_also = {}) const {
     return with({Change::Kind::on_grid, step, step, 1, {where, and_where, and_also}});
   }
@@ -136,8 +136,8 @@ constexpr Pattern constant(float value) {
   return pattern;
 }
 
-// Whole numbers from tables of at most 64 bins, made once on the host. Each of the first bins holds one number, those behind
-// them longer and longer ranges in which the density is constant: the distribution in steps.
+// Whole numbers from tables of at most 64 bins, made once on the host. Each of the first bins holds one number, the later ones
+// longer and longer ranges of constant density: the distribution in steps.
 struct Weighted {
   std::int64_t value;
   double weight;
@@ -147,13 +147,13 @@ Pattern categorical(std::initializer_list<Weighted> values);
 Pattern zipf(std::int64_t count, double exponent = 1);
 // least to most; number d with a probability as 1 / d^exponent (from 1 on): degrees of a graph's nodes.
 Pattern power_law(std::int64_t least, std::int64_t most, double exponent);
-// Lengths around `median`, whose logarithm deviates by sigma; what would be outside of least ... most is drawn at its ends.
+// Lengths around `median`, whose logarithm deviates by sigma; values outside least ... most are clamped to its ends.
 Pattern log_normal(double median, double sigma, std::int64_t least, std::int64_t most);
-// Bytes as in English: small letters, blanks and line ends, by their frequency.
+// Bytes as in English text: lower-case letters, spaces and line ends, by their frequency.
 Pattern text();
 
-// 64 well-mixed bits for (seed, index): the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
-// generators, OOPSLA 2014) over a Weyl sequence.
+// Returns 64 well-mixed bits for (seed, index): the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom
+// number generators, OOPSLA 2014) over a Weyl sequence.
 AISP_HOST_DEVICE constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t index) {
   std::uint64_t z = seed + (index + 1) * 0x9E3779B97F4A7C15ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -188,7 +188,7 @@ AISP_HOST_DEVICE inline double pattern_real(const Pattern& pattern, std::uint64_
 
 AISP_HOST_DEVICE inline std::int64_t table_integer(const Pattern& pattern, std::uint64_t bits) {
   const auto drawn = static_cast<std::uint32_t>(bits >> 32);
-  std::size_t low = 0, high = pattern.bins - 1;  // the last bin takes what is left
+  std::size_t low = 0, high = pattern.bins - 1;  // the last bin takes the rest
   while (low < high) {
     const std::size_t middle = (low + high) / 2;
     if (drawn < pattern.bin[middle].below) high = middle;
@@ -197,7 +197,7 @@ AISP_HOST_DEVICE inline std::int64_t table_integer(const Pattern& pattern, std::
   return pattern.bin[low].first + static_cast<std::int64_t>(((bits & 0xFFFFFFFFull) * pattern.bin[low].width) >> 32);
 }
 
-// The number of the element's place among `places`; places.count and more when it is at none of them.
+// Returns the number of the element's place among `places`; places.count or more if it is at none of them.
 AISP_HOST_DEVICE inline std::uint64_t number_among(const Places& places, std::uint64_t seed, std::uint64_t index) {
   const std::uint64_t place = places.axis.place(index);
   if (!places.drawn) return place - places.first;
@@ -234,7 +234,7 @@ AISP_HOST_DEVICE inline double changed(const Pattern::Change& change, std::uint6
   }
 }
 
-// False: no change is of this element, and `value` is as it was.
+// Returns false if no change applies to this element, and leaves `value` as it was.
 AISP_HOST_DEVICE inline bool apply_changes(const Pattern& pattern, std::uint64_t seed, std::uint64_t index, double& value) {
   bool any = false;
   for (std::size_t c = 0; c < Pattern::most_changes && pattern.changes[c].kind != Pattern::Change::Kind::none; ++c) {
@@ -262,8 +262,8 @@ AISP_HOST_DEVICE inline std::int64_t pattern_integer(const Pattern& pattern, std
 
 }  // namespace detail
 
-// Element `index` of a buffer filled from `pattern` with `seed`. T: arithmetic, __half, __nv_bfloat16, FP8, whose conversions
-// from float round to the nearest.
+// Returns element `index` of a buffer filled from `pattern` with `seed`. T: arithmetic, __half, __nv_bfloat16, FP8, whose
+// conversions from float round to nearest.
 template <class T>
 AISP_HOST_DEVICE inline T pattern_value(const Pattern& pattern, std::uint64_t seed, std::uint64_t index) {
   const bool integral =
@@ -277,7 +277,7 @@ AISP_HOST_DEVICE inline T pattern_value(const Pattern& pattern, std::uint64_t se
     double real = integral ? static_cast<double>(detail::pattern_integer(pattern, seed, index))
                            : detail::pattern_real(pattern, seed, index);
     detail::apply_changes(pattern, seed, index, real);
-    // Which NaN a conversion makes of another differs between CPUs and GPUs.
+    // CPUs and GPUs convert a NaN to different NaNs.
     if constexpr (std::is_same_v<T, double>) return real == real ? real : __builtin_nan("");
     else {
       const float single = real == real ? static_cast<float>(real) : __builtin_nanf("");
@@ -287,8 +287,8 @@ AISP_HOST_DEVICE inline T pattern_value(const Pattern& pattern, std::uint64_t se
   }
 }
 
-// Inputs that no Pattern describes (routing tables, trees): filled on the host, then copied to where the buffer lives.
-// Must depend on `seed` and nothing else.
+// Fills inputs that no Pattern describes (routing tables, trees) on the host, before they are copied to the buffer's memory. Must
+// depend on `seed` and nothing else.
 template <class T>
 using HostFill = Function<void(std::span<T> values, std::uint64_t seed)>;
 

@@ -14,7 +14,7 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Records what `work(stream)` queues; nothing runs. Replaces an earlier capture.
+  // Captures the work that `work(stream)` queues; nothing runs. Replaces an earlier capture.
   template <class Work>
   void capture(cudaStream_t stream, Work&& work) {
     clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pairs on the host share: polling, errors of system calls, files in the page cache.
+// Helpers of host pairs: polling, errors of system calls, files in the page cache.
 #pragma once
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@
 
 namespace aisp {
 
-// One turn of a polling loop: frees the core's resources for its other hardware thread and keeps the loop from speculating ahead.
+// Pauses in a polling loop: frees the core's resources for its other hardware thread and keeps the loop from speculating ahead.
 // 40 to 140 cycles.
 inline void pause_cpu() {
 #if defined(__x86_64__)
@@ -25,12 +25,12 @@ inline void pause_cpu() {
 #endif
 }
 
-// What a system call says: "cannot open the file: Permission denied".
+// Throws a system call's error: "cannot open the file: Permission denied".
 [[noreturn]] inline void fail(const char* what, int error = errno) {
   throw std::system_error{error, std::generic_category(), what};
 }
 
-// Throws what a failed write means: no pair can help a full disk, so that it is skipped.
+// Throws a failed write's error; on a full disk it throws Unsupported, so that the pair is skipped.
 template <class Path>  // a std::string or a std::filesystem::path, whose header is not needed here
 [[noreturn]] void fail_to_write(const Path& file, int error = errno) {
   const std::string name = file.c_str();
@@ -51,7 +51,7 @@ class CachedFile {
   CachedFile(const CachedFile&) = delete;
   CachedFile& operator=(const CachedFile&) = delete;
 
-  // Writes it out, so that no write-back runs beside the measurement, and reads it once.
+  // Writes the file back, so that no write-back runs during the measurement, and reads it once.
   void warm() {
     if (descriptor_ < 0 && (descriptor_ = ::open(file_.path().c_str(), O_RDONLY | O_CLOEXEC)) < 0) fail("cannot open the file");
     if (::fsync(descriptor_) != 0) fail("cannot write the file out");
@@ -60,7 +60,7 @@ class CachedFile {
     for (off_t at = 0; (part = ::pread(descriptor_, block.data(), block.size(), at)) > 0;) at += part;
     if (part < 0) fail("cannot read the file");
   }
-  // Maps all of it, pages and all; `advice` as for madvise(2).
+  // Maps the whole file and populates its pages; `advice` as for madvise(2).
   void map(int advice = MADV_NORMAL) {
     warm();
     unmap();

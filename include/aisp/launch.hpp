@@ -9,24 +9,24 @@
 
 namespace aisp {
 
-// As between <<< and >>>, and what does not go in there.
+// The arguments between <<< and >>>, and further launch attributes.
 struct Grid {
   dim3 blocks, threads;
-  std::size_t shared_bytes = 0;  // dynamic shared memory of a block; more than 48 KiB is asked for by itself
+  std::size_t shared_bytes = 0;  // dynamic shared memory of a block; more than 48 KiB is requested automatically
   dim3 cluster{};                // blocks of a cluster
   bool cooperative = false;      // all blocks run at once, or the launch fails
-  bool overlapping = false;      // may begin before the kernel in front of it has ended (programmatic dependent launch)
+  bool overlapping = false;      // may begin before the previous kernel has ended (programmatic dependent launch)
 };
 
-// Lets blocks of `kernel` have so much dynamic shared memory on the current GPU, where a launch does not do it: before its
-// occupancy is asked for. Throws Unsupported with both numbers where a block of this GPU cannot have it.
+// Allows blocks of `kernel` this much dynamic shared memory on the current GPU. Launches do it themselves; occupancy queries
+// before a launch need it. Throws Unsupported with both numbers if a block of this GPU cannot have it.
 void allow_shared_memory(const void* kernel, std::size_t bytes);
 template <class... Parameters>
 void allow_shared_memory(void (*kernel)(Parameters...), std::size_t bytes) {
   allow_shared_memory(reinterpret_cast<const void*>(kernel), bytes);
 }
 
-// How many clusters of such a launch the current GPU runs at once.
+// Returns how many clusters of such a launch the current GPU runs at once.
 int resident_clusters(const void* kernel, const Grid& grid);
 template <class... Parameters>
 int resident_clusters(void (*kernel)(Parameters...), const Grid& grid) {
@@ -59,19 +59,20 @@ void launch_values(cudaStream_t stream, void (*kernel)(Parameters...), const Gri
 
 }  // namespace detail
 
-// kernel<<<grid...>>>(arguments...) on `stream`, checked: an error of the launch is thrown, and what this GPU does not have (so
-// much shared memory, clusters) is thrown as Unsupported.
+// Launches kernel<<<grid...>>>(arguments...) on `stream` and throws launch errors; if this GPU lacks clusters or that much shared
+// memory, it throws Unsupported.
 template <class... Parameters, class... Arguments>
 void launch_kernel(cudaStream_t stream, void (*kernel)(Parameters...), const Grid& grid, Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "as many arguments as the kernel has parameters");
   detail::launch_values(stream, kernel, grid, detail::to_parameter<Parameters>(std::forward<Arguments>(arguments))...);
 }
 
-// What a variant's method gets. Work must be ordered after what `stream` holds at entry and before what it holds at return: other
-// streams fork from it and join it again with events. The harness forks and joins the streams of a pair's further GPUs itself.
+// The argument of a variant's method. Work must be ordered after what `stream` holds at entry and before what it holds at return:
+// other streams fork from it and join it again with events. The harness forks and joins the streams of a pair's further GPUs
+// itself.
 class Launch {
  public:
-  cudaStream_t stream = nullptr;          // of the first GPU; null for host pairs
+  cudaStream_t stream = nullptr;          // the first GPU's; null for host pairs
   std::span<const cudaStream_t> streams;  // one per GPU; streams[0] == stream
 
   // launch(kernel, {blocks, threads, shared_bytes}, arguments...): launch_kernel on `stream`.
@@ -80,12 +81,12 @@ class Launch {
     launch_kernel(stream, kernel, grid, std::forward<Arguments>(arguments)...);
   }
 
-  // The time of something a user waits for, on `stream`. A request's first token gives the time to first token (TTFT), measured
-  // from the start of the sample; the distances to its later tokens give the time per output token (TPOT).
+  // Records on `stream` the time of a token that a user waits for. A request's first token gives the time to first token (TTFT),
+  // measured from the start of the sample; the distances to its later tokens give the time per output token (TPOT).
   virtual void token(int request = 0) = 0;
-  // The same of several requests whose tokens are there at once, as those of a batch: one event for all.
+  // The same for several requests whose tokens are ready at once, as those of a batch: one event for all.
   virtual void tokens(std::span<const int> requests) = 0;
-  // A named point in time; "us since the start of the sample" is reported as the metric `name`.
+  // Records a named point in time; "us since the start of the sample" is reported as the metric `name`.
   virtual void mark(const char* name) = 0;
   // The same on one of the workload's own streams.
   virtual void mark(const char* name, cudaStream_t on) = 0;

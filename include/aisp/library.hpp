@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries that are opened at run time by what needs them, so that aisp starts on machines without them.
+// Libraries that are opened at run time when needed, so that aisp starts on machines without them.
 #pragma once
 #include <aisp/needs.hpp>
 
@@ -11,8 +11,9 @@ class SharedLibrary {
   static const SharedLibrary& open(Library library);
   static bool available(Library library) noexcept;
 
-  // The address of a C function, as a pointer to a function of type F: function<decltype(cublasCreate_v2)>("cublasCreate_v2").
-  // Throws Unsupported when the library has no such symbol (an older version).
+  // Returns the address of a C function, as a pointer to a function of type F:
+  // function<decltype(cublasCreate_v2)>("cublasCreate_v2"). Throws Unsupported when the library has no such symbol (an older
+  // version).
   template <class F>
   F* function(const char* name) const {
     return reinterpret_cast<F*>(symbol(name));

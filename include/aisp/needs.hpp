@@ -8,7 +8,8 @@
 
 namespace aisp {
 
-// Libraries, all opened at run time; absent ones skip what needs them. CUTLASS is libaisp_cutlass.so, which the build makes.
+// Libraries, all opened at run time; if one is absent, the variants that need it are skipped. CUTLASS is libaisp_cutlass.so,
+// which the build makes.
 enum class Library : std::uint8_t {
   none,
   cublas,
@@ -33,7 +34,7 @@ constexpr std::string_view name_of(Library library) {
   return names[static_cast<std::size_t>(library)];
 }
 
-// What a pair or variant cannot do without. Unmet needs skip it with a plain reason; they never fail it.
+// Requirements of a pair or variant. Unmet needs skip it with a plain reason; they never fail it.
 struct Needs {
   int min_sm = 80;  // compute capability times ten
   int max_sm = 0;   // last family that runs this code (architecture-specific code); 0: no limit
@@ -41,7 +42,7 @@ struct Needs {
   bool peer_access = false;  // between all of them
   bool dsmem = false;        // distributed shared memory in clusters
   bool tcgen05 = false;
-  std::size_t device_memory = 0;  // bytes per GPU, beyond what smaller workloads on small GPUs save
+  std::size_t device_memory = 0;  // bytes per GPU that even workloads scaled down to a small GPU need
   std::size_t host_memory = 0;    // bytes
   int cpus = 0;
   int driver = 0;  // CUDA version the driver must support, as 13000 for 13.0

@@ -69,9 +69,10 @@ class OpenedBy final : public OpenedObject<T> {
 
 }  // namespace detail
 
-// A member that is an object of a library, as a handle or a plan: `Opened<Cublas> cublas_;`, made by `cublas_{setup}`, further
-// arguments are the object's own. The harness opens it before the first run of a variant whose needs, or whose pair's, name the
-// library; a variant that uses one of which the library cannot do is skipped. What an object is made of comes before it.
+// A member that is an object of a library, such as a handle or a plan: `Opened<Cublas> cublas_;`, made by `cublas_{setup}`,
+// further arguments are the object's own. The harness opens it before the first run of a variant whose needs, or whose pair's,
+// name the library; if the library cannot make it, the variants that use it are skipped. An object's arguments are opened before
+// it.
 template <class T>
 class Opened {
  public:

@@ -49,9 +49,9 @@ template <class W>
 inline constexpr Factory make = &detail::Made<W>::from;
 
 inline constexpr std::uint32_t all_outputs = ~0u;
-inline constexpr std::uint32_t no_outputs = 0;  // of a control that computes nothing valid: it is timed, not compared
+inline constexpr std::uint32_t no_outputs = 0;  // a control that computes nothing valid: it is timed, not compared
 
-// Of every kernel that a variant launches, per thread; a kernel beyond them fails the variant.
+// Limits for every kernel that a variant launches, per thread; a kernel beyond them fails the variant.
 struct KernelLimits {
   int registers = 0;       // at most; 0: no limit
   int local_bytes = -1;    // at most, of local memory: spilled registers and arrays; -1: no limit
@@ -63,11 +63,11 @@ struct Variant {
   std::string_view name;     // the technique: lower case, digits, underscores
   Method run = nullptr;      // the measured function
   Method prepare = nullptr;  // one-time work on constant data; measured apart and repeated after every refill
-  Method reset = nullptr;    // before every execution, outside the timed window (drop the page cache, empty a queue); inputs may
-                             // be others than those of the run that follows
-  Needs needs{};             // beyond the pair's own; unmet ones skip this variant only
+  Method reset = nullptr;    // before every execution, outside the timed window (drop the page cache, empty a queue); its inputs
+                             // may differ from those of the run that follows
+  Needs needs{};             // in addition to the pair's own; unmet ones skip this variant only
   bool changes_precision =
-      false;               // checked against expected_quantized(); the error against expected() is reported beside the speedup
+      false;               // checked against expected_quantized(); the error against expected() is reported next to the speedup
   Tolerances tolerance{};  // instead of the pair's
   std::string_view same_bits_as{};  // a variant declared before this one, the baseline often, whose outputs this one's equal bit
                                     // for bit
@@ -75,10 +75,10 @@ struct Variant {
   bool deterministic = true;        // the same bits every run; false fails under --reproducible
   std::uint32_t outputs = all_outputs;  // bit k: writes the k-th output or inout. A variant's outputs are compared with the
                                         // baseline's in order, also where the types differ (bf16 instead of fp32)
-  std::string_view gains_over{};        // of an optimized variant: what its gain is told against, the baseline or one before it;
-                                        // empty: the one right before it
-  KernelLimits kernels{};               // of what the compiler made of its kernels
-  bool not_run = false;  // of an optimized variant: compiled for a GPU that nobody has had to run it on; every report says so
+  std::string_view gains_over{};  // for an optimized variant: the reference of its gain, the baseline or an earlier variant;
+                                  // empty: the one right before it
+  KernelLimits kernels{};         // limits for the compiled kernels
+  bool not_run = false;           // for an optimized variant: compiled for a GPU that nobody has run it on; every report says so
 };
 
 // One or more variants; there is no empty list.
@@ -125,11 +125,11 @@ enum class Cache : std::uint8_t { cold, hot };
 // Immediate: for pairs whose subject is launch or submission cost, and for variants that wait for the GPU themselves.
 enum class Start : std::uint8_t { released, immediate };
 
-// Where the float64 reference is compared: at the timed shape, or at the small one of Setup::shape() when the full one is too
-// dear (variants are then compared with the baseline in full at both).
+// The shape at which the float64 reference is compared: the timed one, or the small one of Setup::shape() if the full one is too
+// expensive (variants are then compared with the baseline in full at both).
 enum class Verification : std::uint8_t { timed_shape, small_shape };
 
-// Limits of a pair that needs other ones than the defaults. Settings files and flags come before them; 0: the default.
+// Limits of a pair that differ from the defaults. Settings files and flags override them; 0: the default.
 struct Overrides {
   int iterations = 0;        // minimum number of rounds; 0: the default
   int warmup = 0;            // rounds
@@ -139,9 +139,9 @@ struct Overrides {
 };
 
 struct Pair {
-  std::string_view teaches;   // one sentence without a full stop
-  std::string_view lesson{};  // the optimized variant that shows it, whose speedup is the pair's; may be left out where there is
-                              // one
+  std::string_view teaches;  // one sentence without a full stop
+  std::string_view
+      lesson{};  // the optimized variant that shows it, whose speedup is the pair's; may be left out if there is only one
   Factory make;
   Variant baseline;  // what a competent newcomer writes, or a default gives
   // The ladder: steps to the lesson and beyond it, in their order.
@@ -160,7 +160,7 @@ struct Pair {
   Overrides overrides{};
   Sizes sizes{};                         // what --size may set, read with Setup::size()
   Cases sweep{};                         // what --sweep measures, one result each
-  Cases edges{};                         // sizes that `aisp verify` checks and nobody times: empty, one element, a tail
+  Cases edges{};                         // sizes that `aisp verify` checks and that are never timed: empty, one element, a tail
   std::size_t reference_samples = 4096;  // outputs compared with the float64 reference; all of them when there are fewer
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For pairs on several GPUs: which of them is selected, and whose memory they may address.
+// For pairs on several GPUs: selection of a GPU, and access to another GPU's memory.
 #pragma once
 #include <aisp/check.hpp>
 
@@ -22,7 +22,8 @@ class SelectedGpu {
   int previous_ = 0;
 };
 
-// Maps the memory of GPU `owner` into the address space of GPU `user`, both CUDA ordinals; takes back only what it gave.
+// Maps the memory of GPU `owner` into the address space of GPU `user`, both CUDA ordinals; unmaps it only if it was not mapped
+// before.
 class PeerAccess {
  public:
   PeerAccess(int user, int owner) : user_{user}, owner_{owner} {

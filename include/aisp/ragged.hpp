@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Offsets of ragged segments and of a graph's rows, for Setup::input. Sums of what was drawn are made on the host, the contents
-// of the segments can be a Pattern.
+// Offsets of ragged segments and of a graph's rows, for Setup::input. They are summed on the host; the contents of the segments
+// can be a Pattern.
 #pragma once
 #include <aisp/generators.hpp>
 
@@ -55,17 +55,18 @@ struct RowOffsets {
 
 }  // namespace detail
 
-// For a buffer of segments + 1 elements: 0, then where each segment ends. The lengths are drawn from `lengths`, log_normal(...)
-// for example, but for those in `always`, once and for all: the seed decides in which order they stand. So every draw is the same
-// work, also where work grows with the square of a length. When their sum would pass `most_total`, the last that were drawn are
-// cut, to nothing if need be.
+// Fills a buffer of segments + 1 elements with 0 and the end of each segment. The lengths in `always` are fixed; the others are
+// drawn once from `lengths`, log_normal(...) for example, and the seed only permutes them. So every seed gives the same work,
+// even if work grows with the square of a length. If their sum would exceed `most_total`, the last drawn are cut, to nothing if
+// need be.
 template <class T>
 HostFill<T> ragged_offsets(Pattern lengths, std::int64_t most_total, std::vector<std::int64_t> always = {}) {
   return detail::RaggedOffsets<T>{lengths, most_total, std::move(always)};
 }
 
-// For a buffer of rows + 1 elements: the offsets of a matrix in compressed rows (CSR) with exactly `entries` entries, whose rows
-// are long as `degrees` says, power_law(...) for example, times what makes the sum right. Columns with hubs are zipf(rows).
+// Fills a buffer of rows + 1 elements with the offsets of a matrix in compressed rows (CSR) with exactly `entries` entries.
+// Lengths of rows are drawn from `degrees`, power_law(...) for example, and scaled to that sum. zipf(rows) gives columns with
+// hubs.
 template <class T>
 HostFill<T> row_offsets(Pattern degrees, std::int64_t entries) {
   return detail::RowOffsets<T>{degrees, entries};

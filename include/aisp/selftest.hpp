@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pair of the self-test declares beside itself: how aisp must find it out. A file of the folder selftest is a family of
+// Declarations of a self-test pair: the pair, and how aisp must detect its fault. A file of the folder selftest is a family of
 // such pairs: methods of few classes, and a row for each pair.
 #pragma once
 #include <aisp/pair.hpp>
@@ -12,7 +12,7 @@ namespace aisp::selftest {
 
 enum class Ends : std::uint8_t { passed, failed, timeout, crashed };
 
-// Who must complain, as "verify/written": the stage, and the check.
+// The check that must complain, as "verify/written": the stage, and the check.
 struct Complaint {
   std::string_view stage{};
   std::string_view check{};
@@ -29,10 +29,10 @@ struct Complaint {
 
 struct Expected {
   Ends ends = Ends::passed;
-  // One of them must have complained. More than one only where timing decides which check is first. None: an honest pair, of
-  // which nothing may be said.
+  // One of these must have complained; more than one only if timing decides which check is first. None: a correct pair, which
+  // must get no complaint.
   std::array<Complaint, 5> by{};
-  double limit_s = 0;  // of the first complaint's stage, for what never ends; 0: the default
+  double limit_s = 0;  // of the first complaint's stage, for pairs that never end; 0: the default
   bool spy = false;    // throws when it can tell timed runs from others, and must pass because it cannot
 
   constexpr bool honest() const { return by[0].check.empty() && !spy; }
@@ -46,18 +46,18 @@ constexpr Expected fails(Complaint first, Others... others) {
 }
 constexpr Expected crashes(Complaint by) { return {Ends::crashed, {by}}; }
 constexpr Expected hangs(Complaint by, double limit_s) { return {Ends::timeout, {by}, limit_s}; }
-// The pair is measured well, and what it did beside that is reported.
+// The pair passes, and `by` is reported.
 constexpr Expected passes_with(Complaint by) { return {Ends::passed, {by}}; }
 
 struct Case {
   Expected expected;
   bool reproducible = false;  // runs with --reproducible
   bool needs_cupti = false;   // nothing but the profiler can see it
-  bool copies = false;        // baseline and optimized variant are one function twice, of which neither may be called faster
+  bool copies = false;        // baseline and optimized variant are the same function; neither may be called faster
   Pair pair;
 };
 
-// A row: what is not said is as in most pairs of the self-test.
+// A row: the defaults are those of most self-test pairs.
 struct Row {
   std::string_view does;  // in words
   Expected must = passes;
@@ -78,7 +78,7 @@ struct Row {
   Needs needs{};
 };
 
-// The pair whose optimized variant is `method`, a member of W or of a class that W is made from.
+// Returns the pair whose optimized variant is `method`, a member of W or of a base class of W.
 template <auto method, class W = typename detail::ClassOf<decltype(method)>::type>
 constexpr Case pair_of(const Row& row) {
   return {.expected = row.must,

@@ -62,11 +62,11 @@ struct FillElements {
 
 struct SmStream {
   cudaStream_t stream = nullptr;
-  int sms = 0;  // on which its kernels run
+  int sms = 0;  // SMs on which its kernels run
 };
 
-// What a workload's constructor gets: registered buffers, files, streams and threads, all freed by the harness, and the sizes to
-// use.
+// The argument of a workload's constructor: registered buffers, files, streams and threads, all freed by the harness, and the
+// sizes to use.
 class Setup {
  public:
   template <class T>
@@ -100,7 +100,7 @@ class Setup {
   // `full` times the scale of this run (device memory and --scale), rounded down to a multiple of `multiple`, at least one
   // multiple.
   virtual std::size_t scaled(std::size_t full, std::size_t multiple = 1) const = 0;
-  // A size that the pair declares in .sizes: what --size says, else its full size times the scale of this run.
+  // A size that the pair declares in .sizes: the value of --size, else its full size times the scale of this run.
   virtual std::size_t size(std::string_view name) const = 0;
   // `full` in timed runs; `small` while a pair with Verification::small_shape is compared with its float64 reference.
   virtual std::size_t shape(std::size_t full, std::size_t small) const = 0;
@@ -108,9 +108,9 @@ class Setup {
   virtual int gpus() const = 0;                                       // GPUs given to this pair; 0 for host pairs
   virtual int device_ordinal(int gpu) const = 0;                      // CUDA ordinal of the pair's i-th GPU
   virtual cudaStream_t stream(int gpu = 0, bool urgent = false) = 0;  // a further non-blocking stream, owned by the harness
-  // A further stream, owned by the harness, whose kernels run on `sms` SMs of the GPU or some more: a chip sets several apart at
-  // a time. No two such streams share an SM; all other streams go on using all of them. Throws Unsupported where the driver
-  // cannot do it (before CUDA 12.5), or fewer SMs are left.
+  // A further stream, owned by the harness, whose kernels run on `sms` SMs of the GPU or a few more: chips partition SMs in
+  // groups. No two such streams share an SM; all other streams still use all SMs. Throws Unsupported if the driver cannot do it
+  // (before CUDA 12.5) or too few SMs are left.
   virtual SmStream stream_on(int sms, int gpu = 0) = 0;
   virtual cudaEvent_t event(int gpu = 0) = 0;                        // without timing, owned by the harness
   virtual ThreadTeam& threads(int workers, bool pinned = true) = 0;  // live until the workload is gone

@@ -7,8 +7,8 @@
 
 namespace aisp {
 
-// Setup::size(name) gives it to the workload's constructor: what --size says, else `full`, times the scale of the run where it
-// scales. Always a multiple of `multiple`, so a kernel may rely on it, and from `least` to `most`.
+// A size that Setup::size(name) returns to the workload's constructor: the value of --size, else `full`, times the scale of the
+// run if it scales. Always a multiple of `multiple`, so that a kernel may rely on it, and from `least` to `most`.
 struct Size {
   std::string_view name;  // lower case, digits, underscores
   std::uint64_t full = 0;
@@ -20,7 +20,7 @@ struct Size {
 
 // A size that is 0 or 1, 0 unless it is set.
 constexpr Size option(std::string_view name) { return {.name = name, .full = 0, .most = 1, .scales = false}; }
-// The smallest value that may be set: a multiple, and 0 where that is the full size.
+// Returns the smallest value that may be set: a multiple, and 0 if that is the full size.
 constexpr std::uint64_t least_value(const Size& size) {
   return size.full == 0 ? 0 : (size.least + size.multiple - 1) / size.multiple * size.multiple;
 }
@@ -30,7 +30,7 @@ struct Case {
   std::string_view sizes;  // as for --size: "m=4096,n=4096"
 };
 
-// A list that is part of a constant: Sizes and Cases.
+// A list with storage of its own, so that it can be part of a constant: Sizes and Cases.
 template <class T, std::size_t most>
 class ShortList {
  public:

@@ -11,9 +11,9 @@
 namespace aisp {
 
 // A tensor whose elements along dimension 0 are neighbours in memory. sizes and box in elements; strides in bytes, those of
-// dimensions 1 and up (multiples of 16). With the 128-byte swizzle the box is at most 128 bytes along dimension 0. What lies
-// outside is read as zero, or with CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA, of floating-point types alone, as NaN.
-// Interleaved layouts, as NC/8HWC8 with CU_TENSOR_MAP_INTERLEAVE_16B, have three dimensions at least.
+// dimensions 1 and up (multiples of 16). With the 128-byte swizzle the box is at most 128 bytes along dimension 0. Elements
+// outside are read as zero, or with CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA, for floating-point types only, as NaN.
+// Interleaved layouts, such as NC/8HWC8 with CU_TENSOR_MAP_INTERLEAVE_16B, have at least three dimensions.
 CUtensorMap tensor_map(CUtensorMapDataType type, const void* device, std::span<const std::uint64_t> sizes,
                        std::span<const std::uint64_t> strides, std::span<const std::uint32_t> box,
                        CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B,

@@ -26,20 +26,20 @@ struct Cost {
   Math math = Math::fp32;
   List<MoreMath> more_math{};
   double bytes = 0;              // device memory, read plus written, per GPU
-  double l2_bytes = 0;           // that must pass between the SMs and L2, where it is more than `bytes`
-  double shared_wavefronts = 0;  // of shared memory: each serves a warp's access to all banks at most once
-  double issue_slots = 0;        // instructions of warps
-  double special_functions = 0;  // of threads: exponentials, reciprocals, roots and sines of the special-function unit
+  double l2_bytes = 0;           // traffic between the SMs and L2, if it is more than `bytes`
+  double shared_wavefronts = 0;  // shared memory: each serves a warp's access to all banks at most once
+  double issue_slots = 0;        // warp instructions
+  double special_functions = 0;  // per thread: exponentials, reciprocals, roots and sines of the special-function unit
   double host_to_device = 0;     // bytes over PCIe
   double device_to_host = 0;
   double peer_bytes = 0;         // between GPUs, per direction and GPU
   double host_bytes = 0;         // host memory, read plus written
   double dependent_kernels = 0;  // kernels (or graph nodes) that must follow one another
-  double seconds = 0;            // a floor of another kind, from the pair's own arithmetic; the header comment says which
-  List<Cost> phases{};           // in_turn() sets them
+  double seconds = 0;            // a floor of another kind, computed by the pair; the header comment says which
+  List<Cost> phases{};           // set by in_turn()
 };
 
-// Of steps that cannot overlap, because each needs all of what the one before it computes: their floors add up.
+// The cost of steps that cannot overlap, because each needs the complete result of the one before: their floors add up.
 inline Cost in_turn(List<Cost> phases) {
   Cost cost;
   cost.phases = std::move(phases);
@@ -51,7 +51,7 @@ class Metrics {
  public:
   enum class Better : std::uint8_t { lower, higher };
   virtual void report(const char* name, double value, const char* unit, Better better) = 0;
-  // So many of what a user of the subject counts, in the sample: the metric is how many a second, `unit` "images/s".
+  // Reports `count` items in the sample; the metric is the rate per second, with `unit` as "images/s".
   virtual void report_rate(const char* name, double count, const char* unit) = 0;
 
  protected:
@@ -66,25 +66,25 @@ class Workload {
   virtual ~Workload() = default;
 
   virtual Cost cost() const = 0;
-  // Where a variant must do less or other work than the baseline (half the bytes, another math unit).
+  // Returns the cost of a variant that must do less or other work than the baseline (half the bytes, another math unit).
   virtual Cost variant_cost(std::string_view /*variant*/) const { return cost(); }
 
-  // Float64 reference of element `index` of the only output (or inout). Called from several threads.
+  // Returns the float64 reference of element `index` of the only output (or inout). Called from several threads.
   virtual double expected(std::size_t index) const;
-  // The same for workloads with several: `output` counts outputs and inouts in the order of their declaration.
+  // The same for workloads with several outputs: `output` counts outputs and inouts in the order of their declaration.
   virtual double expected_output(int output, std::size_t index) const;
   // For variants that change precision: the reference on the operands as that variant quantizes them.
   virtual double expected_quantized(std::string_view variant, int output, std::size_t index) const;
-  // Before expected(), behind the runs that are compared with it: for references computed in bulk, on the CPU or with plain FP64
-  // kernels.
+  // Called before expected(), after the runs that are compared with it: for references computed in bulk, on the CPU or with plain
+  // FP64 kernels.
   virtual void compute_reference(Launch& /*launch*/) {}
 
-  // Elements of `output` that are defined after a run (compacted or filtered results); the rest must stay untouched. Called after
-  // the device is idle. Default: all of them (any value beyond the size of the output).
+  // Returns the number of elements of `output` that are defined after a run (compacted or filtered results); the rest must stay
+  // untouched. Called after the device is idle. Default: all of them (any value beyond the size of the output).
   virtual std::size_t output_length(int output) const;
 
-  // Further checks of the workload's own after a run of `variant`, behind compute_reference(): throw std::runtime_error with what
-  // is wrong.
+  // Checks the workload's own conditions after a run of `variant` and compute_reference(): throws std::runtime_error that says
+  // what is wrong.
   virtual void validate(std::string_view /*variant*/) {}
   virtual void metrics(std::string_view /*variant*/, Metrics& /*metrics*/) {}
 };

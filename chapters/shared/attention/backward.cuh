@@ -20,7 +20,7 @@ struct KeyConsumer {
   unsigned p[4][4], d_s[4][4];
 
   __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x) % warpgroup; }
-  // Of this thread's first row (a key of the tile), and of its first column (a query row).
+  // Return this thread's first row (a key of the tile) and its first column (a query row).
   __device__ __forceinline__ int key() const { return index * 64 + thread() / 32 * 16 + thread() % 32 / 4; }
   __device__ __forceinline__ static int column() { return thread() % 4 * 2; }
   __device__ __forceinline__ void sync() const { device::named_barrier_sync(2 + index, warpgroup); }

@@ -44,7 +44,7 @@ class BackwardPass {
            Grid{blocks(), forward_threads, sizeof(BackwardShared<BackwardShape<head_size>>)}, maps_, work);
     launch(backward_end<head_size, Mask>, rows_grid(), work);
   }
-  // Of the kernels before and behind, and of the one between: for one of a pair's own.
+  // Return the grid of the kernels before and after, and the blocks of the one between, for a kernel of a pair's own.
   Grid rows_grid() const {
     return {
         dim3{static_cast<unsigned>(work.row_tiles()), static_cast<unsigned>(work.heads), static_cast<unsigned>(work.sequences)},

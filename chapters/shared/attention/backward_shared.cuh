@@ -15,7 +15,7 @@ template <int head_size_>
 struct BackwardShape {
   static_assert(head_size_ == 64 || head_size_ == 128);
   static constexpr int head_size = head_size_, boxes = head_size / 64, stages = 2, rows = 64;
-  // Of dQ a warpgroup computes 64 columns: where there are 128, half of them over all 128 keys; otherwise all over its own keys.
+  // A warpgroup computes 64 columns of dQ: where there are 128, half of them over all 128 keys; otherwise all over its own keys.
   static constexpr bool by_columns = head_size == 128;
   static constexpr int chunks = by_columns ? 2 : 1;  // of 64 columns, in a tile of dQ
   static constexpr int chunk_elements = rows * 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where decoding finds the rows of a head's keys and values, and how the keys of all sequences are cut into pieces for blocks.
+// The places of a head's keys and values for decoding, and the division of all sequences' keys into pieces for blocks.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

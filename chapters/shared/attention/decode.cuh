@@ -20,7 +20,7 @@ struct DecodeShape {
   static constexpr int halves = head_size / 64;
 };
 
-// Of a warp: values weighted, the maximum, and the sum of weights.
+// A warp's partial result: values weighted, the maximum, and the sum of weights.
 template <class S>
 struct alignas(16) DecodePartial {
   float values[S::rows][S::head_size], maximum[S::rows], sum[S::rows];
@@ -199,8 +199,8 @@ struct ScoreAsTheyAre {
   }
 };
 
-// What a block does for a KV head and a piece; `memory` has decode_shared_bytes. Of a kernel that does it more than once the
-// caller puts a __syncthreads in between.
+// A block's work for a KV head and a piece; `memory` has decode_shared_bytes. A kernel that calls it more than once puts a
+// __syncthreads in between.
 template <int head_size, int group, int queries, class Cache, class Splits, class Out, class Score = ScoreAsTheyAre>
 __device__ __forceinline__ void decode_block(const Decode<Cache, Splits, Out>& work, int kv_head, const Piece& piece,
                                              unsigned char* memory, const Score& score = {}) {
@@ -272,7 +272,7 @@ __device__ __forceinline__ void decode_block(const Decode<Cache, Splits, Out>& w
   }
 }
 
-// Of a multiprocessor: with narrow heads more, because each block's rows are fewer bytes on their way.
+// Blocks of a multiprocessor: with narrow heads more, because each block's rows are fewer bytes on their way.
 template <int head_size>
 constexpr int decode_blocks = 256 / head_size;
 

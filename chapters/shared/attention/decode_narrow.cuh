@@ -198,8 +198,8 @@ struct Int4Cache {
   __device__ __forceinline__ float value_factor(int) const { return Expand::unit; }
 };
 
-// Of a thread's scores the elements i belong to head 2 t + i % 2; `rows` are these two heads. As online_softmax, but whether a
-// maximum is outgrown each thread tells of its own tokens.
+// Updates a thread's scores, of which elements i belong to head 2 t + i % 2; `rows` are these two heads. As online_softmax, but
+// each thread decides by its own tokens whether a maximum is outgrown.
 template <int count>
 __device__ __forceinline__ bool online_softmax_of_columns(float (&scores)[count], Rows& rows, float scale, float (&factor)[2]) {
   constexpr float slack = 8;

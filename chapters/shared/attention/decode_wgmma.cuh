@@ -41,7 +41,7 @@ struct PageRing {
   float q_scales[8], maxima[decode_warps][8], sums[decode_warps][8];
   std::uint64_t full[page_stages], empty[page_stages];
 };
-// Of byte `column` of row `row` in the 128-byte swizzle.
+// Returns the place of byte `column` of row `row` in the 128-byte swizzle.
 __device__ __forceinline__ int swizzled(int row, int column) { return row * 128 + (column / 16 ^ row % 8) * 16 + column % 16; }
 
 // d = A B for the two blocks of 64 rows of A and 8 or 16 columns of B.

@@ -42,7 +42,7 @@ struct Consumer {
   }
   __device__ __forceinline__ int storing() const { return 1 + S::consumers + index; }
   __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x) % warpgroup; }
-  // Of this thread's first row, and of its first column.
+  // Return this thread's first row and its first column.
   __device__ __forceinline__ int row() const { return index * S::query_rows + thread() / 32 * 16 + thread() % 32 / 4; }
   __device__ __forceinline__ static int column() { return thread() % 4 * 2; }
   // The bytes of a tile of 64 rows where lane l of ldmatrix and stmatrix begins with columns 16 i.
@@ -154,7 +154,7 @@ __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work
   const int row = block.first_row + own.row(), column = own.column();
   float factor[2];
   constexpr bool begins = requires { score.begin(0.0f, 0.0f); };
-  // What is there before the products of tile i, while others multiply.
+  // Work before the products of tile i, while others multiply.
   const auto begin_scores = [&](int i) {
     if constexpr (begins) {
       const int first_key = tiles.index(i) * tile_keys + column;
@@ -164,7 +164,7 @@ __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work
       device::wgmma_touch(own.scores);
     }
   };
-  // What happens to the products of tile i before the softmax.
+  // Work on the products of tile i before the softmax.
   const auto finish_scores = [&](int i) {
     const int first_key = tiles.index(i) * tile_keys;
     if constexpr (decltype(work.score)::changes) {

@@ -20,9 +20,9 @@ struct Shape {
   static constexpr int consumers = 2, query_rows = 64, block_rows = consumers * query_rows;
   static constexpr int head_boxes = head_size / 64, value_boxes = value_size / 64;  // boxes are 64 columns wide: 128 bytes
   static constexpr int stages = head_size <= 64 ? 4 : 2;
-  // Where sums and scores leave room for them, which spares shared memory the reading of Q in every tile.
+  // Registers hold Q if sums and scores leave room, which spares reading it from shared memory in every tile.
   static constexpr bool queries_in_registers = head_size <= 128;
-  // Where shared memory has no room for both.
+  // Results take the place of queries if shared memory has no room for both.
   static constexpr bool results_over_queries = head_size > 128;
 };
 
@@ -44,7 +44,7 @@ struct alignas(1024) Shared : Results<S, !S::results_over_queries> {
   std::uint64_t k_full[S::stages], k_empty[S::stages], v_full[S::stages], v_empty[S::stages];
   static constexpr int none = -1;
 
-  // Where consumer `index` leaves its results.
+  // Returns the place of consumer `index`'s results.
   __device__ __forceinline__ bf16 (*results(int index))[S::query_rows * 64] {
     if constexpr (S::results_over_queries) return q[index];
     else return this->o[index];
@@ -102,7 +102,7 @@ __device__ __forceinline__ void initialize(Shared<S>& shared) {
   __syncthreads();
 }
 
-// What the producer knows of the tile of keys that it loads.
+// The producer's view of the tile of keys that it loads.
 struct TileLoad {
   int first_key, keys;  // of the tile, and how many it has
   int kv_head, lane;

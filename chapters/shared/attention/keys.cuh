@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the rows of a sequence lie, in the coordinates of maps of four dimensions (column, row, head, sequence). A head's keys
-// are read in boxes of `box_rows` rows.
+// The places of a sequence's rows, in the coordinates of maps of four dimensions (column, row, head, sequence). A head's keys are
+// read in boxes of `box_rows` rows.
 //
-// clips: what lies behind a sequence's last row is outside of the tensor for TMA, so that it is read as zeros and never written.
-// Otherwise it is somebody else's or nobody's, perhaps NaN: values are cleared before they are multiplied by a weight of 0.
+// clips: memory after a sequence's last row is outside of the tensor for TMA, so that it is read as zeros and never written.
+// Otherwise it may belong to another sequence or hold NaN: values are cleared before they are multiplied by a weight of 0.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -15,7 +15,7 @@
 
 namespace aisp::attention {
 
-// Who takes exponentials when.
+// The order in which warpgroups take exponentials.
 enum class MlaSchedule {
   one_softmax,  // the first warpgroup, of all tiles; the second multiplies at the same time
   late_half,    // the same, but the second multiplies a tile while exponentials of the next are taken
@@ -32,7 +32,7 @@ struct alignas(1024) MlaShared {
   float maximum[2][mla_heads], sum[2][mla_heads];
   std::uint64_t q_full, tail_full, full[2][parts], empty[2][parts];
 
-  // Of a part: columns 0 to 255, 256 to 511, those of the rotation.
+  // Return the boxes of a part: columns 0 to 255, 256 to 511, those of the rotation.
   __device__ __forceinline__ static constexpr int first_box(int part) { return part * 4; }
   __device__ __forceinline__ static constexpr int boxes_of(int part) { return part < 2 ? 4 : 1; }
 };
@@ -121,7 +121,7 @@ struct MlaConsumer {
   unsigned p[mla_tile / 16][4];
 
   __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x) % 128; }
-  // Of this thread's first row.
+  // Returns this thread's first row.
   __device__ __forceinline__ static int row() { return thread() / 32 * 16 + thread() % 32 / 4; }
   // So that no register holds what follows from an operand over the loop.
   __device__ __forceinline__ static std::uint64_t asked_again(std::uint64_t operand) {

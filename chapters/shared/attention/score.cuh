@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of the product of a query and a key before the softmax. A score may add what it likes from where it stands; it
-// gives exponents to base 2 when they are multiplied by exponent_scale(). A score whose head has begin() says what a product's
-// sum begins with, from the distance of the thread's first key from the block's first row, and of the key from that one.
+// Changes of the product of a query and a key before the softmax. A score may add what it likes from where it stands; it gives
+// exponents to base 2 when they are multiplied by exponent_scale(). A score whose head has begin() says what a product's sum
+// begins with, from the distance of the thread's first key from the block's first row, and of the key from that one.
 #pragma once
 #include "softmax.cuh"
 
 namespace aisp::attention {
 
-// Where a score stands. `distance` is that of the key from the row's own (0 with equal lengths on the diagonal, below 0 for
+// The place of a score. `distance` is that of the key from the row's own (0 with equal lengths on the diagonal, below 0 for
 // earlier keys), as a number that costs no conversion.
 struct At {
   int sequence, head, row, key;

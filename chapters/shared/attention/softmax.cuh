@@ -20,13 +20,14 @@ __device__ __forceinline__ float widened(bf16 x) {
   return __uint_as_float(static_cast<unsigned>(reinterpret_cast<const unsigned short&>(x)) << 16);
 }
 
-// What a thread knows of the two rows of a fragment that it has elements of: the rows l / 4 and l / 4 + 8. The maximum is the
-// row's, the sum is of the thread's own elements.
+// A thread's state of the two rows of a fragment that it has elements of: the rows l / 4 and l / 4 + 8. The maximum is the row's,
+// the sum is of the thread's own elements.
 struct Rows {
   float maximum[2] = {-infinity, -infinity}, sum[2] = {0, 0};
 };
 
-// What exponents are taken relative to: the maximum, or of a row that has seen nothing, 0: -inf less -inf is no number.
+// Returns the level that exponents are relative to: the maximum, or for a row that has seen nothing, 0: -inf less -inf is no
+// number.
 __device__ __forceinline__ float base_of(float maximum) { return maximum == -infinity ? 0 : maximum; }
 
 template <int count>
@@ -101,7 +102,7 @@ __device__ __forceinline__ void whole_sums(Rows& rows) {
   }
 }
 
-// What a finished row is multiplied by; one that saw nothing stays 0.
+// Returns the factor of a finished row; one that saw nothing stays 0.
 __device__ __forceinline__ float reciprocal(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
 // The natural logarithm of the sum of exponentials; of a row that saw nothing -inf.

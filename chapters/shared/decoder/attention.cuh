@@ -175,7 +175,7 @@ __global__ __launch_bounds__(long_threads, 2) void long_kernel(const __grid_cons
         add_values<head_size, count>(values, rows, p, stage.v, n * 8, 0);
       }
     }
-    // Where a piece ends and it is not the only one, it joins those before it.
+    // A piece that ends and is not the only one joins those before it.
     if (split || view.pieces == 1 || ((i + 1) % tiles_of_piece != 0 && i + 1 < tiles)) continue;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

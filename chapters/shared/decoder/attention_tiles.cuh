@@ -58,7 +58,7 @@ struct BlockView {
         end{first_position + block.rows},
         pieces{(end + piece_keys - 1) / piece_keys} {}
   __device__ __forceinline__ int position(int row) const { return first_position + row / group; }
-  // Of its queries and results: the row of the batch and the head.
+  // Return the place of queries and results: the row of the batch and the head.
   __device__ __forceinline__ std::size_t batch_row(int row) const { return static_cast<std::size_t>(first_row + row / group); }
   __device__ __forceinline__ int head(int row) const { return kv_head * group + row % group; }
   __device__ __forceinline__ std::size_t state(const Attention<Cache>& work, int row) const {
@@ -134,7 +134,7 @@ __device__ __forceinline__ void score(float (&scores)[count][4], const Query& qu
   }
 }
 
-// What a thread knows of its two rows in the present piece: the maximum, and in the first and third element of `sums` the sums of
+// A thread's state of its two rows in the present piece: the maximum, and in the first and third element of `sums` the sums of
 // weights.
 struct RowState {
   float maximum[2] = {minus_infinity, minus_infinity}, sums[4] = {};
@@ -154,7 +154,7 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const float (&factor)
 #pragma unroll
   for (int i = 0; i < 4; ++i) sums[i] *= factor[i / 2];
 }
-// Of eight keys: two words, of the row lane / 4 and the one eight below.
+// Computes the weights of eight keys: two words, for the row lane / 4 and the one eight below.
 __device__ __forceinline__ void weights(unsigned (&words)[2], const float (&scores)[4], const RowState& rows, float scale) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

@@ -17,7 +17,7 @@ struct Shape {
   // Elements of a layer's four matrices, and of all that a step reads.
   constexpr double layer_weights() const { return static_cast<double>(hidden) * (qkv_columns() + q_columns() + 3.0 * ffn); }
   constexpr double weights() const { return layers * layer_weights() + static_cast<double>(words) * hidden; }
-  // Of keys and values, per token and layer.
+  // Returns the bytes of keys and values, per token and layer.
   constexpr double kv_bytes() const { return 2.0 * kv_columns() * 2; }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a tile's sums before they are stored. An epilogue is an object with
+// Changes of a tile's sums before they are stored. An epilogue is an object with
 //   static constexpr int narrowing;  // columns that become one
 //   template <int count> __device__ void operator()(float (&sums)[count], const Fragment& at) const;
 // which changes the sums in place; with a narrowing of 2 the results are the first half of them. Chain{first, second} does one
@@ -9,7 +9,7 @@
 
 namespace aisp::gemm {
 
-// Where a thread's sums of 64 rows belong, as wgmma leaves them: sums[i] at row(i), column(i). Groups of four sums are 8 columns
+// The places of a thread's sums of 64 rows, as wgmma leaves them: sums[i] at row(i), column(i). Groups of four sums are 8 columns
 // apart; sums[4 j] and sums[4 j + 1] are neighbours, sums[4 j + 2] and [4 j + 3] lie 8 rows below them.
 struct Fragment {
   int first_row, first_column;  // of the warp's 16 rows, of the tile
@@ -202,7 +202,7 @@ struct Amax {
   }
 };
 
-// Of KRanges: parts of sums wait for the others.
+// The epilogue of KRanges: parts of sums wait for the others.
 template <class Epilogue>
 struct WhenWhole {
   static constexpr int narrowing = 1;

@@ -20,7 +20,7 @@ namespace aisp::gemm {
 
 struct Nothing {};
 
-// What a warp has of the other matrix for 64 rows of a tile: 16 rows by `columns`.
+// A warp's part of the other matrix for 64 rows of a tile: 16 rows by `columns`.
 template <int columns>
 struct OtherRows {
   static constexpr int width = TmaStore<bf16>::box_columns<columns>, row_bytes = width * sizeof(bf16);
@@ -40,8 +40,9 @@ struct OtherRows {
   }
 };
 
-// Where the four warps of a warpgroup meet at the end of a tile: each has as much shared memory as [8][columns] floats take, at
-// of_first + warp * stride. It is the warps' boxes of the last 64 rows, after they were read and before results take them.
+// The shared memory through which the four warps of a warpgroup exchange sums at the end of a tile: each has as much shared
+// memory as [8][columns] floats take, at of_first + warp * stride. It is the warps' boxes of the last 64 rows, after they were
+// read and before results take them.
 struct Meeting {
   float* of_first;
   unsigned stride;  // floats

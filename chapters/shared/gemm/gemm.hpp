@@ -112,7 +112,7 @@ struct Problem {
   const B* b = nullptr;
   Out* c = nullptr;
   std::size_t m = 0, n = 0, k = 0, groups = 1;
-  // Of BlockScaled: [k / 128][a_scales_stride], by default m wide; [group][n / 128][k / 128]. Divisions are rounded up.
+  // For BlockScaled: [k / 128][a_scales_stride], by default m wide; [group][n / 128][k / 128]. Divisions are rounded up.
   const float *a_scales = nullptr, *b_scales = nullptr;
   std::size_t a_scales_stride = 0;
   const Out* other = nullptr;  // of TmaExchange, as C is
@@ -234,7 +234,7 @@ class Gemm {
   Prepared prepared_;
 };
 
-// What KSlices have left in `workspace`, added up, with epilogue and store as a Gemm has them.
+// Adds up what KSlices have left in `workspace`, with epilogue and store as a Gemm has them.
 template <int tile_n = 32, class Epilogue, class Store>
 void sum_slices(cudaStream_t stream, const float* workspace, const KSlices& of, const Epilogue& epilogue, const Store& store) {
   const dim3 blocks(static_cast<unsigned>(detail::tiles_of(of.extent.n, tile_n)),

@@ -52,7 +52,7 @@ class GroupedGemm {
  public:
   using Problem = typename Product::Problem;
 
-  // Of device memory for the list of row tiles, when there are m rows at most.
+  // Returns the bytes of device memory for the list of row tiles, when there are m rows at most.
   static std::size_t workspace_bytes(std::size_t m, std::size_t groups) {
     return detail::RowTileList::bytes(GroupedRows::most_row_tiles<C>(detail::narrow(m), detail::narrow(groups)));
   }

@@ -87,7 +87,7 @@ __device__ __forceinline__ int load_early(Ring<C>& ring, const Maps& maps, const
   return filled;
 }
 
-// What a consumer needs, and what it does with a tile's sums.
+// A consumer's arguments, and its work on a tile's sums.
 template <class C, class Schedule, class Epilogue, class Store>
 struct Consumer {
   Ring<C>& ring;
@@ -102,7 +102,7 @@ struct Consumer {
 
   using Sums = float[C::parts][C::tile_n / 2];
 
-  // Of the tile's rows from `row` on, those of this warp.
+  // Returns this warp's fragment of the tile's rows from `row` on.
   __device__ __forceinline__ Fragment fragment(const Tile& tile, int row) const {
     if constexpr (Schedule::windows) {
       const auto rows = schedule.rows_of(tile, row);
@@ -289,7 +289,7 @@ __global__ __launch_bounds__(warpgroup_threads) void sum_slices_kernel(const flo
   store.put(narrowed<Epilogue::narrowing>(sums), at.narrowed(Epilogue::narrowing), nullptr, CUtensorMap{});
 }
 
-// Of a tile, those that a block of sum_parts_kernel has. Where few tiles have parts, several blocks share each.
+// Columns of a tile that a block of sum_parts_kernel has. If few tiles have parts, several blocks share each.
 template <class Ranges, int tile_n>
 constexpr int sum_columns = (Ranges::few_parts && tile_n % 64 == 0) ? 64 : tile_n;
 

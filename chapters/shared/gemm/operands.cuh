@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two factors of a product are made of, and how their tiles lie in shared memory: always in rows of 128 bytes with the
-// 128-byte swizzle, 128 bytes of K deep. Device headers of this folder include nothing of the host's, so that NVRTC takes them.
+// The two factors of a product, and the layout of their tiles in shared memory: always in rows of 128 bytes with the 128-byte
+// swizzle, 128 bytes of K deep. Device headers of this folder include nothing of the host's, so that NVRTC takes them.
 #pragma once
 #include <cuda_fp16.h>
 #include <aisp/device/tma.cuh>
@@ -18,8 +18,8 @@ using e4m3 = __nv_fp8_e4m3;
 using e5m2 = __nv_fp8_e5m2;
 using device::Major;
 
-// Of C[m][n] = sum over k of A(m, k) B(k, n), A or B. Major::k: neighbours in memory are neighbours along K (A[m][k], B[n][k]);
-// Major::mn: along M or N (A[k][m], B[k][n]), which only two-byte elements can.
+// Operand A or B of C[m][n] = sum over k of A(m, k) B(k, n). Major::k: neighbours in memory are neighbours along K (A[m][k],
+// B[n][k]); Major::mn: along M or N (A[k][m], B[k][n]), which only two-byte elements can.
 template <class Element_, Major major_ = Major::k>
 struct Operand {
   using Element = Element_;
@@ -27,7 +27,7 @@ struct Operand {
   static constexpr Major major = major_;
   static constexpr bool packed = false;  // packed.cuh has others
   static constexpr int tile_k = 128 / sizeof(Element);
-  // Of a tile with `extent` rows of M or N: what it takes of a stage, and what of that is loaded.
+  // Sizes for a tile with `extent` rows of M or N: its part of a stage, and how much of that is loaded.
   template <int extent>
   static constexpr int tile_elements = extent* tile_k;
   template <int extent>
@@ -48,7 +48,7 @@ struct Operand {
     }
   }
 
-  // What wgmma is told of the rows from `first` on, and how far the next of the four products of a tile is.
+  // Return wgmma's descriptor of the rows from `first` on, and the distance to the next of the four products of a tile.
   static __device__ __forceinline__ std::uint64_t descriptor(const Element* tile, int first) {
     const Element* const from = tile + first * tile_k;
     if constexpr (major == Major::k) return device::operand(from);

@@ -57,7 +57,7 @@ struct Expanded {
 template <class C>
 struct Expanded<C, false> {};
 
-// What a thread has of a stage before its products are queued: in registers, codes.
+// A thread's part of a stage before its products are queued: in registers, codes.
 template <class C, bool in_registers = C::A::Codes::in_registers>
 struct Loaded {
   static_assert(C::stages >= 3, "a stage is waited for while two are in use");

@@ -20,7 +20,7 @@ struct Maps {
   CUtensorMap a, b, c, extra;  // c: boxes of stores by TMA; extra: the scales of A for BlockScaled, or the other matrix
 };
 
-// Of a main loop with a second pair of operands, and of one without.
+// Maps of a main loop with a second pair of operands, and of one without.
 struct MapsOfTwoParts : Maps {
   CUtensorMap a2, b2;
 };
@@ -65,7 +65,7 @@ struct Config {
                                                                                                 : 200),
                 "the sums of a thread do not fit into its registers");
 
-  // What K takes in steps of tile_k.
+  // Returns the steps of tile_k in K.
   template <class Tile>
   static __device__ __forceinline__ int steps(const Tile& tile) {
     return (tile.k_end - tile.k + tile_k - 1) / tile_k;
@@ -114,14 +114,14 @@ struct Ring {
     } else if constexpr (C::Mainloop::arrivals == 1) {
       if (t < C::cluster) device::barrier_arrive_remote_relaxed(&empty[stage], t);
     } else if (t < C::cluster) {
-      // What is read so comes from the own block's producer alone, which must not overtake the reads.
+      // Data read so comes from the own block's producer alone, which must not overtake the reads.
       if (t == device::cluster_rank()) device::barrier_arrive(&empty[stage]);
       else device::barrier_arrive_remote_relaxed(&empty[stage], t);
     }
   }
 };
 
-// Where in the ring a producer or a consumer is; runs on from tile to tile.
+// The place of a producer or a consumer in the ring; runs on from tile to tile.
 template <class C>
 struct Cursor {
   int stage = 0;

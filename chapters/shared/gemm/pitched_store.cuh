@@ -5,7 +5,7 @@
 
 namespace aisp::gemm {
 
-// Of bf16; tiles are multiples of 32 columns.
+// A store of bf16; tiles are multiples of 32 columns.
 struct PitchedRowsStore {
   using Element = bf16;
   static constexpr bool predicated = true, any_width = false;

@@ -117,7 +117,7 @@ struct KRanges {
   __host__ __device__ int slots() const { return 2 * clusters; }
   // The first stage of a range, counted through all tiles.
   __host__ __device__ int begin(int range) const { return range * share + (range < rest ? range : rest); }
-  // What begins a tile and does not end it, and what lies behind a tile's beginning.
+  // Return the slots of a part that begins a tile and does not end it, and of one that lies after a tile's beginning.
   static __host__ __device__ constexpr int first_slot(int range) { return 2 * range + 1; }
   static __host__ __device__ constexpr int later_slot(int range) { return 2 * range; }
 
@@ -263,12 +263,12 @@ struct Windows {
     return true;
   }
 
-  // Where a box begins, in the order of the map's dimensions, and how many taps of its line are in front of it.
+  // The beginning of a box, in the order of the map's dimensions, and how many taps of its line are in front of it.
   struct Window {
     int channel, x, y, image;
     int in_line;
   };
-  // What a tile's first stage loads: its box, moved by the filter's first tap.
+  // Returns the box that a tile's first stage loads: the tile's own, moved by the filter's first tap.
   __device__ __forceinline__ Window first_window(const Tile& tile) const {
     const Box at = box(tile.m);
     return {0, at.x - filter / 2, at.y - filter / 2, at.image, 0};
@@ -286,7 +286,7 @@ struct Windows {
     ++window.y;
   }
 
-  // Of C, from where on the 16 rows of a warp lie that begin in `row` of the tile, and where those end that exist.
+  // The rows of C that a warp's 16 rows from `row` of the tile on go to, and the end of those that exist.
   struct Rows {
     int first, end;
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be chosen of the engine's kernel in numbers. Without anything of the device, for those who only write it down.
+// The numeric parameters of the engine's kernel. This header has no device code, so that host code can name them.
 #pragma once
 
 namespace aisp::gemm {

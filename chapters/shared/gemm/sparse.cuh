@@ -31,7 +31,8 @@ struct Sparse24 {
     device::tensor_load_3d(tile, map, 0, k / tile_k * lines, first / 64, full);
   }
 
-  // Where in a block the eight values (16 bytes) of a row and a quarter of its K lie, and the half-word that says which they are.
+  // Return the place in a block of the eight values (16 bytes) of a row and a quarter of its K, and of the half-word that says
+  // which they are.
   static __host__ __device__ constexpr unsigned values_at(unsigned row, unsigned quarter) {
     return row * 64 + (quarter ^ row / 2 % 4) * 16;
   }

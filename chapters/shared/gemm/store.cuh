@@ -270,8 +270,8 @@ struct SlicesStore {
   static __device__ __forceinline__ void finish() {}
 };
 
-// Of KRanges: `whole` stores tiles that a cluster has all of K of, and others go to a workspace of as many slots, each the rows
-// that a cluster has at a time, in the order in which threads hold them: float4[slot][rows / 16][columns / 8][lane].
+// The store of KRanges: `whole` stores tiles that a cluster has all of K of, and others go to a workspace of as many slots, each
+// the rows that a cluster has at a time, in the order in which threads hold them: float4[slot][rows / 16][columns / 8][lane].
 template <class Whole, int cluster_rows>
 struct WholeOrPart {
   using Element = typename Whole::Element;

@@ -71,7 +71,7 @@ class SwappedGroupedGemm {
  public:
   using Problem = typename Product::Problem;
 
-  // Of device memory for the list of tiles, when there are n rows at most.
+  // Returns the bytes of device memory for the list of tiles, when there are n rows at most.
   static std::size_t workspace_bytes(std::size_t n, std::size_t groups) {
     return detail::RowTileList::bytes(GroupedColumns::most_column_tiles<C>(detail::narrow(n), detail::narrow(groups)));
   }

@@ -13,7 +13,7 @@ namespace aisp::training {
 struct AdamW {
   float rate = 1e-3f, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, decay = 0.01f;
 };
-// Of one step of the training run, the first one is 1.
+// One step of the training run; the first one is 1.
 struct AdamWStep {
   AdamW of;
   float step_size, inverse_root2;

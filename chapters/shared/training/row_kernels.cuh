@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block of a model has between its products, in bf16 with fp32 inside: RMSNorm and SwiGLU, forward and backward. Rows are
-// multiples of 8 elements.
+// The kernels of a model's block between its products, in bf16 with fp32 inside: RMSNorm and SwiGLU, forward and backward. Rows
+// are multiples of 8 elements.
 #pragma once
 #include <aisp/device/reduce.cuh>
 

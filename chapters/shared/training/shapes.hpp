@@ -15,7 +15,7 @@ struct MlpShape {
 struct MlpWeights {
   const bf16 *norm, *gate_up, *down;  // [width], [gates, ups][width], [width][hidden]
 };
-// What the forward pass computes on its way and the backward pass reads. What is not kept is computed again.
+// Values that the forward pass computes on its way and the backward pass reads. Others are computed again.
 struct MlpActivations {
   bf16* normed;        // [tokens][width]
   float* inverse_rms;  // [tokens]

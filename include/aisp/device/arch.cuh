@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all wrappers share: the architecture that is being compiled for, and addresses in shared memory.
+// Shared by all wrappers: the architecture that is being compiled for, and addresses in shared memory.
 #pragma once
 #include <cuda_runtime.h>
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace aisp::device {
 
-// Ends the kernel with an error: what an instruction becomes on architectures that lack it. Such a variant is skipped by its
-// Needs before it is launched, so its code only has to compile there.
+// Ends the kernel with an error; replaces an instruction on architectures that lack it. Needs skip such a variant before it is
+// launched, so its code only has to compile there.
 __device__ __forceinline__ void unsupported_architecture() { __trap(); }
 
 // The 32-bit address that shared-memory instructions take. In a cluster it names the calling block's own shared memory.

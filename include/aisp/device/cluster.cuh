@@ -37,7 +37,7 @@ __device__ __forceinline__ void cluster_arrive() {
 #endif
 }
 
-// Without the release: for barriers that publish nothing, such as "all blocks have started" or "nobody reads mine any more".
+// Without the release: for barriers that publish nothing, such as "all blocks have started" or "no block reads mine any more".
 __device__ __forceinline__ void cluster_arrive_relaxed() {
 #if AISP_SM >= 90
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
@@ -60,8 +60,7 @@ __device__ __forceinline__ void cluster_sync() {
   cluster_wait();
 }
 
-// mapa.shared::cluster: the address of what lies at `local`'s place in the shared memory of block `rank`. Takes no time to speak
-// of.
+// mapa.shared::cluster: the address that corresponds to `local` in the shared memory of block `rank`. Its cost is negligible.
 __device__ __forceinline__ std::uint32_t remote_address(const void* local, unsigned rank) {
   std::uint32_t remote = 0;
 #if AISP_SM >= 90

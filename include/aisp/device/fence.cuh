@@ -35,8 +35,7 @@ __device__ __forceinline__ void fence_cluster() {
 #endif
 }
 
-// ld.acquire and st.release on 32-bit flags in global memory: what was written before the store is seen after a load that reads
-// its value.
+// ld.acquire and st.release on 32-bit flags in global memory: writes before the store are seen after a load that reads its value.
 __device__ __forceinline__ unsigned load_acquire_gpu(const unsigned* flag) {
   unsigned value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(global_address(flag)) : "memory");
@@ -54,13 +53,13 @@ __device__ __forceinline__ unsigned load_acquire_system(const unsigned* flag) {
 __device__ __forceinline__ void store_release_system(unsigned* flag, unsigned value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(global_address(flag)), "r"(value) : "memory");
 }
-// red.release: an arrival that publishes what this thread wrote before.
+// red.release: an arrival that publishes this thread's earlier writes.
 __device__ __forceinline__ void add_release_gpu(unsigned* counter, unsigned value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(global_address(counter)), "r"(value) : "memory");
 }
 
-// griddepcontrol.launch_dependents (sm_90): the next kernel of the stream may start when all blocks have said so or ended, if it
-// was launched with programmatic stream serialization.
+// griddepcontrol.launch_dependents (sm_90): the next kernel of the stream may start when all blocks have executed this or ended,
+// if it was launched with programmatic stream serialization.
 __device__ __forceinline__ void let_dependents_start() {
 #if AISP_SM >= 90
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -70,7 +69,8 @@ __device__ __forceinline__ void let_dependents_start() {
 }
 
 // griddepcontrol.wait: until the kernels before this one have completed and their writes can be seen. Nothing that they write may
-// be read, and nothing that they read may be written, before it. Returns at once in a kernel that was launched plainly.
+// be read, and nothing that they read may be written, before it. Returns at once in a kernel that was launched without that
+// attribute.
 __device__ __forceinline__ void wait_for_previous_kernel() {
 #if AISP_SM >= 90
   asm volatile("griddepcontrol.wait;" ::: "memory");

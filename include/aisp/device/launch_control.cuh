@@ -12,9 +12,9 @@ struct alignas(16) CancelledLaunch {
   std::uint64_t words[2];
 };
 
-// clusterlaunchcontrol.try_cancel: the answer comes to shared memory as 16 bytes that the barrier counts. Of a block that has
-// been told that there is none left, another question is an error. Who has read an answer that is to be overwritten passes
-// fence_proxy_async_shared before it says so.
+// clusterlaunchcontrol.try_cancel: the answer arrives in shared memory as 16 bytes that the barrier counts. Asking again after
+// the answer that no block is left is an error. A thread that has read an answer passes fence_proxy_async_shared before it
+// releases the memory for the next one.
 __device__ __forceinline__ void ask_for_launch(CancelledLaunch* answer, std::uint64_t* barrier) {
 #if AISP_SM >= 100
   asm volatile("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%0], [%1];" ::"r"(

@@ -53,7 +53,7 @@ __device__ __forceinline__ void mma_bf16(float* sum, const unsigned (&a)[4], uns
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The same of f16. Subnormals are multiplied as they are.
+// The same for f16. Subnormals are not flushed.
 __device__ __forceinline__ void mma_f16(float* sum, const unsigned (&a)[4], unsigned b0, unsigned b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
@@ -66,7 +66,7 @@ __device__ __forceinline__ unsigned narrow_bf16(float low, float high) {
   return reinterpret_cast<const unsigned&>(pair);
 }
 
-// cvt.e4m3x2 (sm_89): two fp32 as e4m3 in the lower two bytes of a word, the first in the lowest; what is too large becomes 448.
+// cvt.e4m3x2 (sm_89): two fp32 as e4m3 in the lower two bytes of a word, the first in the lowest; larger values saturate to 448.
 __device__ __forceinline__ unsigned narrow_e4m3(float low, float high) {
 #if AISP_SM >= 89
   std::uint16_t both;

@@ -27,7 +27,7 @@ __device__ __forceinline__ void fence_barrier_init() {
 #endif
 }
 
-// mbarrier.arrive: one arrival; releases what this thread wrote before to the threads of the block that wait.
+// mbarrier.arrive: one arrival; releases this thread's earlier writes to the threads of the block that wait.
 __device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
 #if AISP_SM >= 90
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
@@ -37,7 +37,7 @@ __device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
 #endif
 }
 
-// mbarrier.arrive.expect_tx: one arrival that adds `bytes` to what the present phase waits for. Done before the copies are
+// mbarrier.arrive.expect_tx: one arrival that adds `bytes` to the present phase's expected bytes. Call it before the copies are
 // started.
 __device__ __forceinline__ void barrier_arrive_expect(std::uint64_t* barrier, unsigned bytes) {
 #if AISP_SM >= 90
@@ -58,7 +58,7 @@ __device__ __forceinline__ void barrier_expect(std::uint64_t* barrier, unsigned 
 }
 
 // mbarrier.try_wait.parity: true when the phase of that parity has completed; may suspend the thread for a while first. True
-// acquires what the arriving threads released.
+// acquires the writes that the arriving threads released.
 __device__ __forceinline__ bool barrier_try_wait(std::uint64_t* barrier, unsigned parity) {
 #if AISP_SM >= 90
   unsigned completed;

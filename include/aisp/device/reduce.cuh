@@ -74,7 +74,7 @@ __device__ __forceinline__ T block_sum(T value, T* shared) {
   return block_reduce(value, T{0}, Sum{}, shared);
 }
 
-// `lowest` is what no value is below: -INFINITY, or the type's lowest integer.
+// `lowest` is a lower bound of all values: -INFINITY, or the type's lowest integer.
 template <class T>
 __device__ __forceinline__ T block_max(T value, T lowest, T* shared) {
   return block_reduce(value, lowest, Max{}, shared);

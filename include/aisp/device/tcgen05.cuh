@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // tcgen05 (sm_100a, sm_103a, sm_110a): the fifth generation of tensor cores. One thread starts a product for the whole block, or
 // for a pair of blocks; both operands lie in shared memory, the sums in tensor memory (TMEM), where warps fetch them. PTX ISA,
-// "TensorCore 5th Generation Family Instructions". Compiled for these targets, but not run yet: no such GPU was at hand.
+// "TensorCore 5th Generation Family Instructions". Compiled for these targets, but not run yet on such a GPU.
 //
 // Tensor memory: 128 lanes of 512 columns of 32 bits for each SM. An address has the lane in bits 31-16 and the column in bits
 // 15-0. Columns are allocated, all lanes of them. Warp w of a block reaches the lanes 32 (w % 4) to 32 (w % 4) + 31 only.
 //
 // Order: products of one thread into the same sums follow each other; everything else is asynchronous. tensor_commit makes a
-// barrier complete when the thread's products so far are done. Where threads hand tensor memory to each other, the one before the
-// barrier calls tensor_fence_before, the one behind it tensor_fence_after. Operands that ordinary stores wrote pass
+// barrier complete when the thread's products so far are done. If threads hand tensor memory to each other, the first calls
+// tensor_fence_before before the barrier, the other tensor_fence_after after it. Operands that ordinary stores wrote pass
 // fence_proxy_async_shared first; those that TMA wrote do not need it.
 #pragma once
 #include <aisp/device/arch.cuh>
@@ -66,7 +66,7 @@ __device__ __forceinline__ void tensor_allocate(std::uint32_t* address, unsigned
 #endif
 }
 
-// tcgen05.relinquish_alloc_permit: this block will not allocate again; others need not wait for it.
+// tcgen05.relinquish_alloc_permit: this block will not allocate again, so that others need not wait for it.
 template <int blocks = 1>
 __device__ __forceinline__ void tensor_allocate_no_more() {
 #if AISP_TCGEN05
@@ -77,7 +77,7 @@ __device__ __forceinline__ void tensor_allocate_no_more() {
 #endif
 }
 
-// tcgen05.dealloc: by the warp that allocated, before the kernel ends, when nobody (of the pair) uses the columns any more.
+// tcgen05.dealloc: by the warp that allocated, before the kernel ends, when no thread (of the pair) uses the columns any more.
 template <int blocks = 1>
 __device__ __forceinline__ void tensor_free(std::uint32_t address, unsigned columns) {
 #if AISP_TCGEN05
@@ -172,8 +172,7 @@ __device__ __forceinline__ void tensor_load(float (&v)[32], std::uint32_t addres
 #endif
 }
 
-// tcgen05.wait::ld: until this thread's loads are done. The compiler must not use the values before, so it is told that they
-// change here.
+// tcgen05.wait::ld: until this thread's loads are done. The asm operands tell the compiler that the values change here.
 template <int count>
 __device__ __forceinline__ void tensor_touch(float (&v)[count]) {
 #pragma unroll

@@ -5,7 +5,7 @@
 
 namespace aisp::device {
 
-// What the operands are; sums are fp32. A product takes 32 bytes of K: 16 bf16, 32 e4m3.
+// The operands' type; sums are fp32. A product takes 32 bytes of K: 16 bf16, 32 e4m3.
 enum class TensorKind { bf16, e4m3 };
 
 // The 32-bit instruction descriptor of kind::f16 and kind::f8f6f4. Bits 4-5: type of D (1: fp32); 7-9 and 10-12: types of A and B

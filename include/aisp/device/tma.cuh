@@ -6,7 +6,7 @@
 #include <cuda.h>
 #include <aisp/device/arch.cuh>
 
-// On families 12 the assembler takes multicast with a warning that it is slow: kernels that need it are not meant for them.
+// On families 12 the assembler warns that multicast is slow: kernels that need it are not meant for them.
 #define AISP_MULTICAST (AISP_SM >= 90 && AISP_SM < 120)
 
 namespace aisp::device {
@@ -114,9 +114,9 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
 #endif
 }
 
-// cp.async.bulk.tensor.2d global -> shared: the box whose first element has the coordinates `x` (fastest) and `y`. What lies
-// outside of the tensor arrives as zeros and counts as bytes, too. `x` must be at a multiple of 16 bytes, otherwise an H200 stops
-// with an illegal instruction. `shared` is aligned to 128 bytes (1024 with the 128-byte swizzle).
+// cp.async.bulk.tensor.2d global -> shared: the box whose first element has the coordinates `x` (fastest) and `y`. Elements
+// outside the tensor arrive as zeros and count as bytes, too. `x` must be at a multiple of 16 bytes, otherwise an H200 stops with
+// an illegal instruction. `shared` is aligned to 128 bytes (1024 with the 128-byte swizzle).
 __device__ __forceinline__ void tensor_load_2d(void* shared, const CUtensorMap* map, int x, int y, std::uint64_t* barrier) {
 #if AISP_SM >= 90
   asm volatile(
@@ -171,7 +171,7 @@ __device__ __forceinline__ void tensor_load_3d_multicast(void* shared, const CUt
 #endif
 }
 
-// cp.async.bulk.prefetch.tensor.3d: the box comes to L2, and nobody is told.
+// cp.async.bulk.prefetch.tensor.3d: brings the box into L2 without any completion signal.
 __device__ __forceinline__ void tensor_prefetch_3d(const CUtensorMap* map, int x, int y, int z) {
 #if AISP_SM >= 90
   asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(reinterpret_cast<std::uint64_t>(map)),
@@ -195,8 +195,7 @@ __device__ __forceinline__ void tensor_load_4d(void* shared, const CUtensorMap* 
 #endif
 }
 
-// cp.async.bulk.tensor.2d shared -> global, in the calling thread's present group. What lies outside of the tensor is not
-// written.
+// cp.async.bulk.tensor.2d shared -> global, in the calling thread's present group. Elements outside the tensor are not written.
 __device__ __forceinline__ void tensor_store_2d(const CUtensorMap* map, int x, int y, const void* shared) {
 #if AISP_SM >= 90
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
@@ -208,8 +207,8 @@ __device__ __forceinline__ void tensor_store_2d(const CUtensorMap* map, int x, i
 #endif
 }
 
-// cp.reduce.async.bulk.tensor.2d shared -> global: adds a box of fp32 to what lies there, in L2; else as tensor_store_2d. Where
-// each element gets one addend the result is always the same.
+// cp.reduce.async.bulk.tensor.2d shared -> global: adds a box of fp32 to the values there, in L2; otherwise as tensor_store_2d.
+// With one addend an element the result is deterministic.
 __device__ __forceinline__ void tensor_add_2d(const CUtensorMap* map, int x, int y, const void* shared) {
 #if AISP_SM >= 90
   asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(

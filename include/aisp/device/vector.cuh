@@ -38,7 +38,7 @@ __device__ __forceinline__ To same_bits(const From& from) {
 
 }  // namespace detail
 
-// ld.global.nc: through the read-only path. Nobody may write the location while the kernel runs.
+// ld.global.nc: through the read-only path. The location must not be written while the kernel runs.
 template <class T>
 __device__ __forceinline__ T load_read_only(const T* from) {
   static_assert(detail::movable<T>, "4, 8 or 16 bytes, aligned to their size");
@@ -59,8 +59,8 @@ __device__ __forceinline__ T load_read_only(const T* from) {
   }
 }
 
-// ld.global.nc.L1::no_allocate: for data that is read once and must not push others' out; it leaves no line in L1. Not for plain
-// streams: where L2 is full, an H200 reads and writes 8 % slower with it than with plain loads. Read-only as above.
+// ld.global.nc.L1::no_allocate: for data that is read once and must not evict other data; it leaves no line in L1. Not for plain
+// streams: if L2 is full, an H200 reads and writes 8 % slower with it than with plain loads. Read-only as above.
 template <class T>
 __device__ __forceinline__ T load_once(const T* from) {
   static_assert(detail::movable<T>, "4, 8 or 16 bytes, aligned to their size");
@@ -99,8 +99,8 @@ __device__ __forceinline__ void store_streaming(T* to, const T& value) {
   }
 }
 
-// red.global.add.f32, of four neighbours: adds to what lies there, in L2, and returns nothing. One instruction on sm_90, four
-// before; then a warp's addresses are 16 bytes apart.
+// red.global.add.f32, of four neighbours: adds to the values there, in L2, and returns nothing. One instruction on sm_90, four on
+// earlier chips, where a warp's addresses are 16 bytes apart.
 __device__ __forceinline__ void add_to_global(float* to, float x0, float x1, float x2, float x3) {
 #if AISP_SM >= 90
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(global_address(to)), "f"(x0), "f"(x1), "f"(x2), "f"(x3)
@@ -112,7 +112,7 @@ __device__ __forceinline__ void add_to_global(float* to, float x0, float x1, flo
 #endif
 }
 
-// prefetch.global.L2: brings the line of `address` into L2 and waits for nothing.
+// prefetch.global.L2: brings the line of `address` into L2 without waiting.
 __device__ __forceinline__ void prefetch_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global_address(address)));
 }

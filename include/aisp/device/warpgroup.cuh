@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What warps of a block with different jobs need: registers given from one warpgroup to another, and barriers for some of the
+// For blocks whose warps have different jobs: registers given from one warpgroup to another, and barriers for some of the
 // threads.
 #pragma once
 #include <aisp/device/arch.cuh>
 
 namespace aisp::device {
 
-// setmaxnreg (sm_90a): all warps of the warpgroup execute it; `registers` is a multiple of 8 from 24 to 256. What one warpgroup
-// gives up another can take; taking waits until there is enough. The kernel is compiled for a fixed number of registers
-// (__launch_bounds__).
+// setmaxnreg (sm_90a): all warps of the warpgroup execute it; `registers` is a multiple of 8 from 24 to 256. Registers that one
+// warpgroup gives up another can take; taking waits until there are enough. The kernel is compiled for a fixed number of
+// registers (__launch_bounds__).
 template <int registers>
 __device__ __forceinline__ void give_up_registers() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -30,7 +30,7 @@ __device__ __forceinline__ void take_registers() {
 __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-// bar.arrive: counts as having come, without waiting.
+// bar.arrive: arrives without waiting.
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

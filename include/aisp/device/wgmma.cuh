@@ -2,8 +2,7 @@
 // wgmma (sm_90a): the four warps of an aligned warpgroup multiply a 64-row A by a B of N columns, both read by the tensor core
 // from shared memory, asynchronously. PTX ISA, "Asynchronous warpgroup level matrix instructions".
 //
-// Here is what surrounds the products: operands in shared memory, and the order of things. The products themselves are in
-// wgmma_products.cuh.
+// This header has operands in shared memory and the ordering of products. The products themselves are in wgmma_products.cuh.
 //
 // Order: wgmma_fence() after ordinary accesses to D's registers; the products; wgmma_commit(); wgmma_wait<n>() before D is read.
 // Operands that ordinary stores or cp.async wrote pass fence_proxy_async_shared() first; those that TMA wrote do not need it.
@@ -22,8 +21,8 @@
 
 namespace aisp::device {
 
-// In which direction an operand's neighbours in memory lie: along K (A[m][k], B[n][k]) or along M or N (A[k][m], B[k][n]). FP8
-// knows only k.
+// The direction of an operand's neighbours in memory: along K (A[m][k], B[n][k]) or along M or N (A[k][m], B[k][n]). FP8 supports
+// only k.
 enum class Major : int { k = 0, mn = 1 };
 
 // An operand in shared memory with the 128-byte swizzle, as TMA writes it with CU_TENSOR_MAP_SWIZZLE_128B: rows of 128 bytes (64

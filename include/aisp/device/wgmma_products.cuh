@@ -87,7 +87,7 @@ enum class Operands { bf16, f16, e4m3, e5m2, e4m3_e5m2, e5m2_e4m3, s8 };
                : AISP_SUMS_##groups(sum)                                                                        \
                : "r"(static_cast<int>(add)), "l"(b), __VA_ARGS__)
 
-// All products with 8 x `groups` = n columns; i to i6 are the numbers of the operands behind the sums.
+// All products with 8 x `groups` = n columns; i to i6 are the numbers of the operands after the sums.
 #define AISP_WIDTH(groups, n, i, i1, i2, i3, i4, i5, i6)                                                                      \
   template <Operands of, Major a_major = Major::k, Major b_major = Major::k>                                                  \
   __device__ __forceinline__ void wgmma(float(&d)[4 * groups], std::uint64_t a, std::uint64_t b, bool add = true) {           \

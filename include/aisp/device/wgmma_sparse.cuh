@@ -22,7 +22,7 @@ __device__ __forceinline__ std::uint64_t operand_of_64_bytes(const void* shared)
 
 #if AISP_WGMMA
 
-// All products with 8 x `groups` = n columns; i to i5 are the numbers of the operands behind the sums. A lies along K.
+// All products with 8 x `groups` = n columns; i to i5 are the numbers of the operands after the sums. A lies along K.
 #define AISP_SPARSE_WIDTH(groups, n, i, i1, i2, i3, i4, i5)                                                                   \
   template <int selector, Major b_major = Major::k>                                                                           \
   __device__ __forceinline__ void wgmma_sparse(float(&d)[4 * groups], std::uint64_t a, std::uint64_t b, unsigned metadata,    \

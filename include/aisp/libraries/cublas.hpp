@@ -39,8 +39,8 @@ class Cublas {
   Cublas& operator=(const Cublas&) = delete;
 
   cublasHandle_t handle() const { return handle_; }
-  // Setting a stream takes the workspace away, so both are set together. Calls that may run at the same time, on several streams,
-  // want a workspace each: one of the caller's own.
+  // Setting a stream resets the workspace, so both are set together. Calls that may run at the same time, on several streams,
+  // need a workspace each: one of the caller's own.
   void use(cudaStream_t stream) { use(stream, {static_cast<std::byte*>(workspace_), workspace_bytes}); }
   void use(cudaStream_t stream, std::span<std::byte> workspace) {
     check(set_stream_(handle_, stream));

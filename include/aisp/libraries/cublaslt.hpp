@@ -64,21 +64,20 @@ struct MatmulProblem {
   bool fast_accumulation = false;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;  // n values on the device, for epilogues with a bias
-  // For epilogues that go backward: [m][n] on the device, what the activation was applied to, in the result's type; and n values
-  // that the gradient of the bias, the result's sums along M, is written to.
+  // For backward epilogues: [m][n] on the device, the activation's input, in the result's type; and n values for the gradient of
+  // the bias, the result's sums along M.
   const void* before_activation = nullptr;
   void* bias_gradient = nullptr;
   // FP8 with a scale for every 128 elements along K, on the device: a_scales[k / 128][m], one for each row of A, and
   // b_scales[n / 128][k / 128], one for each 128 x 128 block of B. Both or neither; k is a multiple of 512.
   const float *a_scales = nullptr, *b_scales = nullptr;
-  // FP8: the type of B where it is not A's; and one scale for all of A and one for all of B, on the device,
-  // aligned to 16 bytes.
+  // FP8: the type of B if it is not A's; and one scale for all of A and one for all of B, on the device, aligned to 16 bytes.
   std::optional<cudaDataType_t> b_operands{};
   const float *a_scale = nullptr, *b_scale = nullptr;
   // FP8 with a scale for each row of A, [m], and one for each column of B, [n], on the device. Both or neither.
   const float *row_scales = nullptr, *column_scales = nullptr;
-  // For a result in FP8, on the device: what the result is multiplied by before it is rounded, and where the largest magnitude
-  // goes that it had before.
+  // For a result in FP8, on the device: the factor of the result before it is rounded, and the destination of the largest
+  // magnitude before that.
   const float* result_scale = nullptr;
   float* result_amax = nullptr;
 };
@@ -98,14 +97,14 @@ class MatmulPlan {
     algorithm_ = proposals(1).front();
   }
 
-  // Takes the fastest of the algorithms that the heuristic proposes instead of its first. Once in a process for each kind of
-  // product: belongs into `prepare`, with the buffers of the runs; C is overwritten.
+  // Takes the fastest of the algorithms that the heuristic proposes instead of its first, once in a process for each kind of
+  // product. Call it in `prepare`, with the buffers of the runs; C is overwritten.
   void tune(cudaStream_t stream, const void* a, const void* b, void* c, float beta = 0) {
     tune(
         stream, [&](auto one_product) { one_product(a, b, c); }, beta);
   }
-  // The same where one product alone would find its operands in the cache: `queue(one_product)` calls one_product(a, b, c) for
-  // all that are to be timed together.
+  // The same if one product alone would find its operands in the cache: `queue(one_product)` calls one_product(a, b, c) for all
+  // that are to be timed together.
   template <class Queue>
   void tune(cudaStream_t stream, const Queue& queue, float beta = 0) {
     static std::map<Kind, Algorithm> chosen;
@@ -133,12 +132,12 @@ class MatmulPlan {
   template <class Handle>
   using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
   using Layout = Owned<cublasLtMatrixLayout_t>;
-  // The library's own struct has no name, which nvcc's front end cannot take in a container.
+  // The library's own struct is unnamed, and nvcc's front end cannot put one into a container.
   struct Algorithm {
     cublasLtMatmulAlgo_t raw{};
   };
   static constexpr int most_proposals = 32;
-  // What an algorithm is chosen for, the GPU included.
+  // The properties that an algorithm is chosen for, the GPU included.
   using Kind = std::array<std::uint64_t, 18>;
   // One factor in the type that the product's factors have.
   union Factor {
@@ -197,7 +196,7 @@ class MatmulPlan {
   void multiply(cudaStream_t stream, const Algorithm& algorithm, const void* a, const void* b, void* c, float alpha,
                 float beta) const {
     const Factor product = factor(alpha), before = factor(beta);
-    const void* const added = layout_fp8_ ? nullptr : c;  // in place is of one type
+    const void* const added = layout_fp8_ ? nullptr : c;  // in place requires one type
     check(matmul_(lt_.handle(), operation_.get(), &product, b, layout_b_.get(), a, layout_a_.get(), &before, added,
                   layout_c_.get(), c, result_layout(), &algorithm.raw, lt_.workspace(), CublasLt::workspace_bytes, stream));
   }
@@ -229,7 +228,7 @@ class MatmulPlan {
     layout_a_ = p.a_is_transposed ? layout(p.operands, p.m, p.k) : layout(p.operands, p.k, p.m);
     const cudaDataType_t of_b = p.b_operands.value_or(p.operands);
     layout_b_ = p.b_is_transposed ? layout(of_b, p.k, p.n) : layout(of_b, p.n, p.k);
-    // What would be added to a result in FP8 has to be wider.
+    // An addend of a result in FP8 has to be wider.
     const bool is_fp8 = p.result == CUDA_R_8F_E4M3 || p.result == CUDA_R_8F_E5M2;
     layout_c_ = layout(is_fp8 ? CUDA_R_16BF : p.result, p.n, p.m, p.c_pitch);
     if (is_fp8) layout_fp8_ = layout(p.result, p.n, p.m, p.c_pitch);
@@ -253,7 +252,7 @@ class MatmulPlan {
     check(call(operation_.get(), attribute, &value, sizeof value));
   }
 
-  // What the heuristic proposes, the best first as it thinks; at least one.
+  // Returns the algorithms that the heuristic proposes, the best first by its estimate; at least one.
   std::vector<Algorithm> proposals(int most) const {
     const auto create = CublasLt::function<decltype(cublasLtMatmulPreferenceCreate)>("cublasLtMatmulPreferenceCreate");
     const auto limit = CublasLt::function<decltype(cublasLtMatmulPreferenceSetAttribute)>("cublasLtMatmulPreferenceSetAttribute");
@@ -285,7 +284,7 @@ class MatmulPlan {
   decltype(&cublasLtMatmul) matmul_ = CublasLt::function<decltype(cublasLtMatmul)>("cublasLtMatmul");
 };
 
-// A product by cuBLASLt as a pair's libraries call it: as the heuristic chooses, and as the fastest of its proposals.
+// A product by cuBLASLt for a pair's library variants: the heuristic's choice, and the fastest of its proposals.
 class LibraryMatmul {
  public:
   LibraryMatmul(Setup& setup, const MatmulProblem& problem)
@@ -294,7 +293,7 @@ class LibraryMatmul {
   void run(Launch& launch, const void* a, const void* b, void* c, float alpha = 1, float beta = 0) const {
     plan_->run(launch.stream, a, b, c, alpha, beta);
   }
-  // In the prepare of what calls run_tuned().
+  // Call it in the prepare of a variant that calls run_tuned().
   void tune(Launch& launch, const void* a, const void* b, void* c) const {
     if (reproducible_) throw Unsupported{not_reproducible};
     tuned_->tune(launch.stream, a, b, c);

@@ -35,7 +35,7 @@ class Graph {
   int tensor(DataType type, const Sizes& sizes, const Sizes& strides) { return add_tensor(type, sizes, strides, Where::device); }
   // One number in host memory, read when the graph is run.
   int value(DataType type = DataType::f32) { return add_tensor(type, {1, 1, 1, 1}, {1, 1, 1, 1}, Where::host); }
-  // Between two operations, nowhere in memory.
+  // Adds a tensor between two operations, not in memory.
   int between(DataType type, const Sizes& sizes) {
     return between(type, sizes, {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1});
   }
@@ -58,15 +58,14 @@ class Graph {
          {Attribute::matmul_depth, extents.depth}});
   }
   void matmul(int a, int b, int c) { matmul(a, b, c, {}); }
-  // y: x with other sizes, strides or another type, as its tensor says.
+  // y = x with the sizes, strides and type of y's tensor.
   void reshape(int x, int y) {
     operations_.emplace_back(Kind::reshape_operation)
         .set(Attribute::reshape_x, tensors_[static_cast<std::size_t>(x)])
         .set(Attribute::reshape_y, tensors_[static_cast<std::size_t>(y)])
         .finalize();
   }
-  // y = x correlated with w over the last two dimensions, fp32: filters are not turned round, and `zeros` lines of them surround
-  // x.
+  // y = x correlated with w over the last two dimensions, fp32: filters are not flipped, and `zeros` lines of zeros surround x.
   void convolution(int x, int w, int y, std::int64_t zeros) {
     constexpr std::array<std::int64_t, 2> ones{1, 1};
     constexpr int correlation = 1;  // cudnnConvolutionMode_t
@@ -108,7 +107,7 @@ class Graph {
     begin_pointwise(mode, DataType::i32).finalize();
     add_pointwise(x, y, b, none);
   }
-  // y: where along `axis` each element of x stands.
+  // y = the index of each element of x along `axis`.
   void index(int x, int y, std::int64_t axis, DataType math = DataType::f32) {
     begin_pointwise(Pointwise::index, math).set(Attribute::pointwise_axis, Type::int64, axis).finalize();
     add_pointwise(x, y, none, none);
@@ -132,7 +131,7 @@ class Graph {
   struct Paging {
     int k_table, v_table, query_lengths, key_lengths;
   };
-  // y: what lies in pages, [sequence][head][row][column], or the same with strides that transpose the last two.
+  // y = the contents of the pages, [sequence][head][row][column], or the same with strides that transpose the last two.
   void load_pages(int container, int lengths, int table, int y) {
     operations_.emplace_back(Kind::load_pages_operation)
         .set(Attribute::load_pages_container, tensors_[static_cast<std::size_t>(container)])
@@ -158,20 +157,20 @@ class Graph {
     operation.finalize();
   }
 
-  // Leaves out engines that round fp32 operands, as those do that use tensor cores (TF32).
+  // Leaves out engines that round fp32 operands, such as those that use tensor cores (TF32).
   void keep_precision() { keeps_precision_ = true; }
 
-  // Instead of a gigabyte, for graphs that cannot be computed without.
+  // Raises the limit of a gigabyte, for graphs that need more workspace.
   void allow_workspace(std::int64_t bytes) { most_workspace_bytes_ = bytes; }
 
-  // After the last operation: takes the first engine of the library's heuristic (mode A) that accepts the graph.
+  // Takes the first engine of the library's heuristic (mode A) that accepts the graph. Call it after the last operation.
   void plan() {
     make_plans({heuristic_a}, 1);
     keep(0);
   }
-  // Instead: takes the fastest of all engines and of their settings that the library's heuristics name, its fallbacks too, with
-  // these pointers; the outputs are overwritten. Building them takes seconds, so that of a graph over fewer than worth_timing
-  // `elements`, which only tests ask for, it is what plan() takes.
+  // Takes, instead of plan(), the fastest of all engines and settings that the library's heuristics name, fallbacks included,
+  // with these pointers; the outputs are overwritten. Building them takes seconds, so a graph over fewer than worth_timing
+  // `elements`, which only tests ask for, is planned as by plan().
   static constexpr std::size_t worth_timing = std::size_t{16} << 20;
   void plan_fastest(cudaStream_t stream, const std::vector<const void*>& pointers, std::size_t elements = worth_timing) {
     if (elements < worth_timing) return plan();
@@ -199,7 +198,7 @@ class Graph {
     add(Kind::pointwise_operation, Attribute::pointwise_how,
         {{Attribute::pointwise_x, x}, {Attribute::pointwise_b, b}, {Attribute::pointwise_t, t}, {Attribute::pointwise_y, y}});
   }
-  // An operation as the last of how_ describes it.
+  // Adds an operation that the last of how_ describes.
   void add(Kind kind, Attribute how, std::initializer_list<std::pair<Attribute, int>> operands) {
     Descriptor& operation = operations_.emplace_back(kind);
     operation.set(how, how_.back());
@@ -223,7 +222,7 @@ class Graph {
     return static_cast<int>(tensors_.size()) - 1;
   }
 
-  // Of the configurations that the heuristics name, in their order, the first `most` that the library can build.
+  // Makes the first `most` plans that the library can build, in the order in which its heuristics name them.
   void make_plans(std::initializer_list<int> modes, std::size_t most) {
     std::vector<RawDescriptor> operations;
     for (const Descriptor& operation : operations_) operations.push_back(operation.raw());
@@ -309,7 +308,7 @@ class Graph {
   Handle handle_ = nullptr;
   void* workspace_ = nullptr;
   bool keeps_precision_ = false;
-  // An engine that writes out whole intermediate tensors is nobody's choice, and need not fit.
+  // An engine that writes out whole intermediate tensors is never the best, and need not fit.
   std::int64_t most_workspace_bytes_ = std::int64_t{1} << 30;
   std::vector<Descriptor> tensors_, how_, operations_, plans_, pack_;  // of plans_ one is kept; pack_: one, when it exists
   std::vector<std::int64_t> ids_;                                      // of the tensors

@@ -99,8 +99,8 @@ struct SpmmProblem {
   float* c = nullptr;
 };
 
-// That product by the fastest of the library's algorithms for compressed rows. choose() times them, and belongs into `prepare`:
-// what the library finds out about the matrix there holds as long as the matrix stays as it is. run() only launches.
+// That product by the fastest of the library's algorithms for compressed rows. choose() times them; call it in `prepare`: the
+// library's analysis of the matrix holds until the matrix changes. run() only launches.
 class SpmmPlan {
  public:
   static constexpr Library library = Library::cusparse;
@@ -132,7 +132,7 @@ class SpmmPlan {
   }
 
  private:
-  // One algorithm with descriptors and memory of its own: what it prepares belongs to them.
+  // One algorithm with descriptors and memory of its own, to which its preparation is tied.
   class Product {
    public:
     Product(const Cusparse& sparse, const SpmmProblem& p, cusparse::SpmmAlgorithm algorithm)
@@ -200,8 +200,8 @@ struct SpmvProblem {
   bool coordinates = false;
 };
 
-// That product by the fastest of the library's algorithms for the format. choose() prepares and times them; it belongs into
-// `prepare`: what the library finds out about the matrix there holds as long as the matrix stays as it is. run() only launches.
+// That product by the fastest of the library's algorithms for the format. choose() prepares and times them; call it in `prepare`:
+// the library's analysis of the matrix holds until the matrix changes. run() only launches.
 class SpmvPlan {
  public:
   static constexpr Library library = Library::cusparse;
@@ -227,7 +227,7 @@ class SpmvPlan {
     sparse_.use(stream);
     chosen_->run();
   }
-  // What cusparseSpMV_preprocess of the chosen algorithm took, until its work was done.
+  // Returns the time of cusparseSpMV_preprocess for the chosen algorithm, until its work was done.
   double preprocess_ms() const { return chosen_ ? chosen_->preprocess_ms() : 0; }
 
  private:

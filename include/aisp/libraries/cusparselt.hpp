@@ -103,8 +103,8 @@ struct SparseMatmulProblem {
   std::size_t m = 0, n = 0, k = 0;
 };
 
-// That product by the fastest of the library's algorithms. choose() compresses A and times them, and belongs into `prepare`: A
-// must stay as it is, C is overwritten. run() only launches.
+// That product by the fastest of the library's algorithms. choose() compresses A and times them; call it in `prepare`: A must not
+// change afterwards, C is overwritten. run() only launches.
 class SparseMatmulPlan {
  public:
   static constexpr Library library = Library::cusparselt;
@@ -137,7 +137,7 @@ class SparseMatmulPlan {
   SparseMatmulPlan(const SparseMatmulPlan&) = delete;
   SparseMatmulPlan& operator=(const SparseMatmulPlan&) = delete;
 
-  // Among them is what the library's own search finds, which also tries to split K. What was chosen once stays.
+  // The candidates include the result of the library's own search, which also tries to split K. The first choice is kept.
   void choose(cudaStream_t stream, const void* a, const void* b, void* c) {
     if (chosen_) return compress(stream, *chosen_, a);
     std::vector<std::unique_ptr<Algorithm>> algorithms;
@@ -194,7 +194,7 @@ class SparseMatmulPlan {
     Algorithm(const Algorithm&) = delete;
     Algorithm& operator=(const Algorithm&) = delete;
 
-    // How many the library has.
+    // Returns how many algorithms the library has.
     int count() const {
       int count = 0;
       const auto get = CusparseLt::function<cusparselt::GetAttribute>("cusparseLtMatmulAlgGetAttribute");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUTLASS: templates, compiled into libaisp_cutlass.so (src/libraries), because they take as long as many pairs; it is opened at
-// run time. Nothing of CUTLASS is seen here. A variant that uses it says
-// `.needs = {.min_sm = 90, .max_sm = 90, .libraries = {Library::cutlass}}`.
+// run time. This header includes nothing of CUTLASS. A variant that uses it says `.needs = {.min_sm = 90, .max_sm = 90,
+// .libraries = {Library::cutlass}}`.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -37,10 +37,10 @@ std::unique_ptr<CutlassPlan> plan_cutlass_fp8(const CutlassProblem& problem);
 std::unique_ptr<CutlassPlan> plan_cutlass_block_scaled(const CutlassProblem& problem, const float* a_scales,
                                                        const float* b_scales);
 
-// Of what libaisp_cutlass.so was made of, "4.2.0"; throws Unsupported as the plans do.
+// Returns the version of CUTLASS that libaisp_cutlass.so was made of, "4.2.0"; throws Unsupported as the plans do.
 std::string_view cutlass_version();
 
-// What to do where it is missing.
+// Advice for when it is missing.
 inline constexpr std::string_view get_cutlass =
     "./setup.sh --cutlass builds it, or set AISP_LIBRARY_PATH to the folder that holds it";
 

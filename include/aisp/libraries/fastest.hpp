@@ -14,7 +14,7 @@
 
 namespace aisp {
 
-// What `--reproducible` has in place of a variant that is chosen by the clock.
+// The reason why `--reproducible` leaves out a variant that is chosen by the clock.
 inline constexpr const char* not_reproducible =
     "the clock would choose its algorithm, which --reproducible rules out; the library's own choice is measured beside it";
 
@@ -54,9 +54,9 @@ class TimingEvents {
 
 namespace aisp::inline AISP_FRONT_END {
 
-// The number of the fastest of `count` ways, `run(i)` queues the i-th on `stream`. Each is timed on warm buffers in several
-// rounds, so that all see the same clock. The library's own order decides between those that are as fast as each other; the ones
-// that it refuses, or that take twice as long as the best, are left out. Nothing where none runs.
+// Returns the index of the fastest of `count` alternatives; `run(i)` queues the i-th on `stream`. Each is timed on warm buffers
+// in several rounds, so that all see the same clock. The library's own order breaks ties; alternatives that it refuses, or that
+// take twice as long as the best, are left out. Returns nothing if none runs.
 template <class Run>
 std::optional<std::size_t> fastest(cudaStream_t stream, std::size_t count, const Run& run) {
   constexpr int rounds = 5, most_runs = 20;
@@ -70,7 +70,7 @@ std::optional<std::size_t> fastest(cudaStream_t stream, std::size_t count, const
     } catch (const CudaError&) {
       throw;
     } catch (const std::exception&) {
-      cudaGetLastError();  // of a launch that the library tried
+      cudaGetLastError();  // clears the error of a launch that the library tried
     }
   const int runs = std::clamp(static_cast<int>(std::ceil(long_enough_ms / best_ms)), 1, most_runs);
   for (int round = 0; round < rounds; ++round)
@@ -81,7 +81,7 @@ std::optional<std::size_t> fastest(cudaStream_t stream, std::size_t count, const
   for (std::size_t i = 0; i < count; ++i) {
     std::vector<float>& each = times_ms[i];
     if (each.size() < 2) continue;
-    each.erase(each.begin());  // what a first run takes is no measure
+    each.erase(each.begin());  // the first run's time does not count
     std::ranges::nth_element(each, each.begin() + rounds / 2);
     const float median_ms = each[rounds / 2];
     if (chosen && median_ms >= told_apart * best_ms) continue;

@@ -25,7 +25,7 @@ using Communicator = void*;
 struct UniqueId {
   char bytes[128];
 };
-// ncclConfig_t as of 2.17; a newer library takes what is missing from its defaults, by the version.
+// ncclConfig_t as of 2.17; a newer library fills missing fields from its defaults, by the version.
 struct Config {
   static constexpr int by_default = INT32_MIN;
   std::size_t size = sizeof(Config);
@@ -69,8 +69,8 @@ inline void check(nccl::Status status, const std::source_location& where = std::
 
 namespace aisp::inline AISP_FRONT_END {
 
-// A communicator with a rank for each GPU of the pair, all in this process. Calls for several ranks, and several calls, belong
-// into one together(): a lone one waits for the other ranks, which the same thread has yet to call. Counts are elements.
+// A communicator with a rank for each GPU of the pair, all in this process. Calls for several ranks, and several calls, must be
+// grouped by together(): a single one waits for the other ranks, which the same thread has yet to call. Counts are elements.
 class Nccl {
  public:
   static constexpr Library library = Library::nccl;

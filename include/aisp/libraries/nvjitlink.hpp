@@ -27,7 +27,7 @@ struct LinkInput {
 
 enum class LinkMode : std::uint8_t { machine_code, optimized };  // optimized: all inputs have LTO IR, and are compiled as one
 
-// What is linked is kept as what NVRTC compiles is.
+// Links device code; results are kept as those of NVRTC are.
 class NvJitLink {
  public:
   static constexpr Library library = Library::nvjitlink;
@@ -35,7 +35,7 @@ class NvJitLink {
   NvJitLink();  // for the current GPU
   NvJitLink(int sm, const std::filesystem::path& cache);
 
-  // Throws std::runtime_error with one clear line, and then all that the linker says.
+  // Throws std::runtime_error with one clear line, followed by the linker's whole log.
   CompiledCode link(const std::string& kernel, const std::vector<LinkInput>& inputs, LinkMode mode) const;
 
   template <class F>

@@ -19,11 +19,11 @@ struct NamedText {
   std::string name, text;
 };
 
-// It finds the headers <aisp/device/...>, and those of chapters by their paths below the folder of chapters or chapters/shared:
-// #include "ch14/softmax_rows.cuh". CUDA's own and the standard library's are not there: of those that device headers name, the
-// kit has the few types and traits that they use. Functions are __device__ where they do not say otherwise.
+// Source text that can include <aisp/device/...> and the headers of chapters by their paths below the folder chapters or
+// chapters/shared: #include "ch14/softmax_rows.cuh". CUDA's own headers and the standard library's are absent; built-in
+// substitutes have the few types and traits that device headers use. Functions are __device__ unless they say otherwise.
 struct KernelSource {
-  std::string name;  // what the compiler's messages call it: "fused.cu"
+  std::string name;  // its name in the compiler's messages: "fused.cu"
   std::string text;
   std::string kernel{};                // as C++ names it, "softmax_kernel<3584>"; empty: functions for a linker
   std::vector<std::string> options{};  // beyond the architecture and C++20: "-DWIDTH=3584"
@@ -34,8 +34,8 @@ namespace compile {
 class Store;
 }
 
-// What is compiled is kept, in memory and in the folder of aisp's cache, for the next call with the same source, headers and
-// options, version of NVRTC and architecture. May be used by several threads at once.
+// Compiles device code and keeps it, in memory and in the folder of aisp's cache, for the next call with the same source, headers
+// and options, version of NVRTC and architecture. May be used by several threads at once.
 class Nvrtc {
  public:
   static constexpr Library library = Library::nvrtc;
@@ -44,12 +44,12 @@ class Nvrtc {
   // For a GPU of this compute capability (times ten), which need not be there; an empty folder: nothing is kept on disk.
   Nvrtc(int sm, const std::filesystem::path& cache);
 
-  // Throws std::runtime_error with one clear line, and then all that the compiler says.
+  // Throws std::runtime_error with one clear line, followed by the compiler's whole log.
   CompiledCode cubin(const KernelSource& source) const;
-  // With its calls to other code open, for NvJitLink.
+  // Leaves calls to other code unresolved, for NvJitLink.
   CompiledCode relocatable(const KernelSource& source) const;
   CompiledCode lto_ir(const KernelSource& source) const;
-  CompiledCode ptx(const KernelSource& source) const;  // to be read: what the compiler has made of it
+  CompiledCode ptx(const KernelSource& source) const;  // for reading the compiled code
 
   template <class F>
   CompiledKernel<F> kernel(const KernelSource& source) const {
