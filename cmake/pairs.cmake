@@ -159,7 +159,7 @@ function(aisp_build_pairs name kind sources)
   # Profilers and compute-sanitizer point at source lines with it; it costs space, so only pairs have it.
   target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>")
   if(NOT AISP_SANITIZE)
-    target_compile_options(${name} PRIVATE -O3)
+    target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O3>")
   endif()
   # The place of a loop relative to lines of 64 bytes may decide a fifth of its time, and equal code must be equally fast. For
   # host pairs alone: the host code in kernels' files only queues their work.
@@ -248,13 +248,13 @@ function(aisp_add_pairs name)
   list(TRANSFORM linkable REPLACE "^[^=]*=" "" OUTPUT_VARIABLE fatbins)
   set(index "${CMAKE_CURRENT_BINARY_DIR}/generated/${name}_code.cpp")
   add_custom_command(
-    OUTPUT "${index}"
+    OUTPUT "${index}" "${index}.texts"
     COMMAND "${AISP_PYTHON}" -B "${AISP_CODE_SCRIPTS}/index.py" "${AISP_SOURCE_ROOT}" "${index}" ${digests} ${linkable}
-    DEPENDS ${digests} "${AISP_CODE_SCRIPTS}/index.py"
+    DEPENDS ${digests} ${listed} ${headers} ${fatbins} "${AISP_CODE_SCRIPTS}/index.py"
     COMMENT "Table of the pairs' code"
     VERBATIM)
-  # It brings in the files' text, of which the compiler does not know.
-  set_source_files_properties("${index}" PROPERTIES OBJECT_DEPENDS "${listed};${headers};${fatbins}")
+  # It brings in bytes of which the compiler does not know.
+  set_source_files_properties("${index}" PROPERTIES OBJECT_DEPENDS "${index}.texts;${fatbins}")
   add_library(${name}_registry OBJECT "${table}" "${index}")
   target_include_directories(${name}_registry PRIVATE "${AISP_REGISTRY_INCLUDE}")
   aisp_compile_as_pairs(${name}_registry)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the C++ file with the digests of all pairs and the text of their files (src/pair/code.hpp).
+"""Writes the C++ file with the digests of all pairs and, beside it as OUT.texts, the packed text of their files (src/pair/code.hpp).
 
 usage: index.py ROOT OUT DIGESTS... [SOURCE=FATBIN...]   (what digest.py wrote, in the order of the registry; kernels to link at run time)"""
 import sys
+import zlib
 from pathlib import Path
 
-# The assembler brings the files in: a compiler would take seconds for text that it only passes on.
+# The assembler brings the bytes in: a compiler would take seconds for data that it only passes on.
 TEXT = """// Written by cmake/code/index.py; changes here are lost.
 #include "pair/code.hpp"
 
@@ -13,12 +14,15 @@ TEXT = """// Written by cmake/code/index.py; changes here are lost.
 
 asm(R"aisp_asm(
 .pushsection .rodata.aisp_files, "a"
-%(texts)s.popsection
+aisp_texts:
+.incbin %(packed)s
+%(fatbins)s.popsection
 )aisp_asm");
 
 namespace aisp::pair {
 namespace {
 extern "C" {
+extern const char aisp_texts[];
 %(symbols)s}
 constexpr std::array<CodeDigest, %(digest_count)d> digests{{
 %(digests)s}};
@@ -26,12 +30,12 @@ constexpr std::array<SourceFile, %(file_count)d> files{{
 %(files)s}};
 constexpr std::array<Code, %(pair_count)d> table{{
 %(pairs)s}};
-constexpr std::array<SourceFile, %(kernel_count)d> kernels{{
+constexpr std::array<LinkableKernels, %(kernel_count)d> kernels{{
 %(kernels)s}};
 }  // namespace
 
 std::span<const Code> linked_code() { return table; }
-std::span<const SourceFile> linked_kernels() { return kernels; }
+std::span<const LinkableKernels> linked_kernels() { return kernels; }
 
 }  // namespace aisp::pair
 """
@@ -47,8 +51,13 @@ def read(path):
     return digests, [rest for word, rest in lines if word == "file"]
 
 
-def cpp(root, digest_files, fatbins):
-    texts = {}
+def packed(text):
+    pack = zlib.compressobj(9, zlib.DEFLATED, -15, 9)
+    return pack.compress(text) + pack.flush()
+
+
+def cpp(root, out, digest_files, fatbins):
+    texts, places = bytearray(), {}
     digests, files, pairs = [], [], []
     for of_pair, shown in map(read, digest_files):
         pairs.append(f"    Code{{std::span{{digests}}.subspan({len(digests)}, {len(of_pair)}), "
@@ -57,16 +66,18 @@ def cpp(root, digest_files, fatbins):
             driver = arch.startswith("ptx")
             digests.append(f'    CodeDigest{{{arch.removeprefix("ptx")}, {str(driver).lower()}, "{digest}"}},\n')
         for path in shown:
-            number = texts.setdefault(path, len(texts))
-            files.append(f"    SourceFile{{{quoted(path)}, aisp_file_{number}, aisp_file_{number}_end}},\n")
-    kernels = []
-    for source, fatbin in fatbins:
-        number = texts.setdefault(fatbin, len(texts))
-        kernels.append(f"    SourceFile{{{quoted(source)}, aisp_file_{number}, aisp_file_{number}_end}},\n")
-    return TEXT % {
-        "texts": "".join(f".balign 16\naisp_file_{number}:\n.incbin {quoted(Path(root) / path)}\naisp_file_{number}_end:\n.byte 0\n"
-                         for path, number in texts.items()),
-        "symbols": "".join(f"extern const char aisp_file_{number}[], aisp_file_{number}_end[];\n" for number in texts.values()),
+            if path not in places:
+                begin = len(texts)
+                texts += packed((Path(root) / path).read_bytes())
+                places[path] = f"aisp_texts + {begin}, aisp_texts + {len(texts)}"
+            files.append(f"    SourceFile{{{quoted(path)}, {places[path]}}},\n")
+    kernels = [f"    LinkableKernels{{{quoted(source)}, aisp_kernels_{i}, aisp_kernels_{i}_end}},\n"
+               for i, (source, fatbin) in enumerate(fatbins)]
+    return texts, TEXT % {
+        "packed": quoted(f"{out}.texts"),
+        "fatbins": "".join(f".balign 16\naisp_kernels_{i}:\n.incbin {quoted(fatbin)}\naisp_kernels_{i}_end:\n"
+                           for i, (source, fatbin) in enumerate(fatbins)),
+        "symbols": "".join(f"extern const char aisp_kernels_{i}[], aisp_kernels_{i}_end[];\n" for i in range(len(fatbins))),
         "digests": "".join(digests), "digest_count": len(digests),
         "files": "".join(files), "file_count": len(files),
         "pairs": "".join(pairs), "pair_count": len(pairs),
@@ -75,9 +86,10 @@ def cpp(root, digest_files, fatbins):
 
 def main(root, out, *inputs):
     fatbins = [given.split("=", 1) for given in inputs if "=" in given]
-    text, place = cpp(root, [given for given in inputs if "=" not in given], fatbins), Path(out)
-    if not place.exists() or place.read_text() != text:
-        place.write_text(text)
+    texts, text = cpp(root, out, [given for given in inputs if "=" not in given], fatbins)
+    for place, content in (Path(f"{out}.texts"), bytes(texts)), (Path(out), text.encode()):
+        if not place.exists() or place.read_bytes() != content:
+            place.write_bytes(content)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@
 
 namespace aisp::base {
 
-// Raw deflate (RFC 1951), which browsers decode. The same bytes for the same text everywhere: files that hold it can be compared,
-// and no library's version is a part of them.
+// Raw deflate (RFC 1951), which browsers decode, by zlib.
 std::string deflated(std::string_view text);
+
+// Decodes raw deflate; throws std::runtime_error where it is damaged or bytes are left over.
+std::string inflated(std::string_view bytes);
 
 std::string base64(std::string_view bytes);
 

@@ -65,8 +65,8 @@ const void* detail::load_kernel(const CompiledCode& code, std::initializer_list<
 }
 
 std::string_view prebuilt_kernels(std::string_view file) {
-  for (const pair::SourceFile& kernels : pair::linked_kernels())
-    if (kernels.path == file) return kernels.text();
+  for (const pair::LinkableKernels& kernels : pair::linked_kernels())
+    if (kernels.path == file) return {kernels.begin, kernels.end};
   throw std::logic_error{fmt::format("the build has made no kernels of {} to be linked at run time", file)};
 }
 

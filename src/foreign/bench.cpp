@@ -155,7 +155,7 @@ std::span<const pair::Entry> pair::registry() { return foreign::entries(); }
 std::span<const pair::NotBuilt> pair::not_built() { return {}; }
 std::string_view pair::chosen_at_build() { return {}; }
 std::span<const pair::Code> pair::linked_code() { return foreign::codes(); }
-std::span<const pair::SourceFile> pair::linked_kernels() { return {}; }
+std::span<const pair::LinkableKernels> pair::linked_kernels() { return {}; }
 
 }  // namespace aisp
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/deflate.hpp"
 #include "pair/registry.hpp"
 
 namespace aisp::pair {
@@ -12,6 +13,8 @@ namespace {
 bool runs_on(const CodeDigest& code, int sm) { return code.sm <= sm && (code.is_ptx || code.sm / 10 == sm / 10); }
 
 }  // namespace
+
+std::string SourceFile::text() const { return base::inflated({begin, end}); }
 
 Code code_of(const Entry& entry) {
   const std::span<const Entry> all = registry();

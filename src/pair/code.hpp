@@ -3,6 +3,7 @@
 // reports to show. Written at build time by cmake/code.
 #pragma once
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace aisp::pair {
@@ -19,9 +20,15 @@ struct CodeDigest {
 // A source file as it was at build time.
 struct SourceFile {
   std::string_view path;  // relative to the source tree
-  const char* begin;
+  const char* begin;      // its text, packed by raw deflate
   const char* end;
-  constexpr std::string_view text() const { return {begin, end}; }
+  std::string text() const;
+};
+// Kernels that are linked at run time.
+struct LinkableKernels {
+  std::string_view path;  // of their source, below the folder of chapters
+  const char* begin;      // a fatbin
+  const char* end;
 };
 
 struct Code {
@@ -31,8 +38,7 @@ struct Code {
 
 // Returns the code of all pairs in the order of the registry; generated.
 std::span<const Code> linked_code();
-// The fatbins of kernels that are linked at run time, by the paths of their sources below the folder of chapters; generated.
-std::span<const SourceFile> linked_kernels();
+std::span<const LinkableKernels> linked_kernels();  // generated, too
 // Returns the code of one entry; empty for an entry that is not of the registry.
 Code code_of(const Entry& entry);
 

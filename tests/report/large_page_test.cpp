@@ -8,7 +8,8 @@
 #include <random>
 #include <regex>
 
-#include "inflate.hpp"
+#include "base/deflate.hpp"
+#include "base64.hpp"
 #include "sample_suite.hpp"
 #include "tree_sources.hpp"
 
@@ -96,7 +97,7 @@ TEST(LargePage, OfAllPairsIsSmallAndHasEverySample) {
   for (std::size_t at = 0; (at = page.find(packed, at)) != std::string::npos; at += packed.size()) ++pairs;
   EXPECT_EQ(pairs, pairs_of_a_run);
   const std::size_t begin = page.find(packed) + packed.size();
-  const std::string first = tests::inflated(tests::from_base64(page.substr(begin, page.find('"', begin) - begin)));
+  const std::string first = base::inflated(tests::from_base64(page.substr(begin, page.find('"', begin) - begin)));
   static const std::regex places{"data-x=\"([0-9a-z]*)\""};
   std::size_t strips = 0;
   for (std::sregex_iterator strip{first.begin(), first.end(), places}, end; strip != end; ++strip, ++strips)

@@ -4,7 +4,8 @@
 #include <sstream>
 #include <string>
 
-#include "inflate.hpp"
+#include "base/deflate.hpp"
+#include "base64.hpp"
 
 namespace aisp::report {
 
@@ -15,7 +16,7 @@ inline std::string opened(std::string page) {
     return page.substr(begin, page.find('"', begin) - begin);
   };
   const auto content_at = [&](std::size_t at) {
-    return tests::inflated(tests::from_base64(value_at(page.find("data-deflated=", at))));
+    return base::inflated(tests::from_base64(value_at(page.find("data-deflated=", at))));
   };
   const auto replace = [&](std::size_t at, const std::string& end, const std::string& by) {
     page.replace(at, page.find(end, at) + end.size() - at, by);

@@ -38,7 +38,7 @@ report::PairSource source_of(const evidence::PairResult& pair) {
                   "This aisp holds another version of the pair's code than the one that was measured, so none is shown; "
                   "aisp report of the commit in the manifest shows it."};
     report::PairSource source;
-    for (const pair::SourceFile& file : code.files) source.files.push_back({std::string{file.path}, std::string{file.text()}});
+    for (const pair::SourceFile& file : code.files) source.files.push_back({std::string{file.path}, file.text()});
     return source;
   }
   for (const pair::NotBuilt& left_out : pair::not_built())
