@@ -74,6 +74,15 @@ struct Pattern {
   static constexpr std::size_t most_changes = 6;
   Change changes[most_changes];
 
+  std::uint64_t start = 0;  // index of a buffer's first element in the whole that the pattern describes; pattern_value() takes
+                            // the index in the whole
+  // Makes the buffer a part of a whole that begins there: uniform(-1, 1).from(setup.rank() * count).
+  constexpr Pattern from(std::uint64_t index) const {
+    Pattern result = *this;
+    result.start = index;
+    return result;
+  }
+
   // Multiplies by a factor that goes from `from` at the first of the places to `to` at the last: a ramp over a whole axis,
   // outliers at drawn places.
   constexpr Pattern times(float from, float to, Places where, Places and_where = {}, Places and_also = {}) const {

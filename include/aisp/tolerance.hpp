@@ -24,11 +24,11 @@ constexpr double rounding_error(ElementType type) {
 struct Tolerance {
   enum class Kind : std::uint8_t { automatic, exact, limits, codes };
   Kind kind = Kind::automatic;
-  double relative_l2 = 0;
-  double element = 0;
-  int reduction = 1;                        // automatic: number of terms summed for each output
   ElementType operands = ElementType::f64;  // automatic: type that operands are rounded to on the way (TF32: f16)
   ElementType accumulator = ElementType::f32;
+  int reduction = 1;  // automatic: number of terms summed for each output
+  double relative_l2 = 0;
+  double element = 0;
   double most_steps = 0;  // codes: the largest error of any element
   double share = 0;       // codes: the share of elements that may be off at all
 };
@@ -41,7 +41,7 @@ constexpr Tolerance exact{.kind = Tolerance::Kind::exact};
 
 constexpr Tolerance reduction_of(int length, ElementType operands = ElementType::f64,
                                  ElementType accumulator = ElementType::f32) {
-  return {.reduction = length, .operands = operands, .accumulator = accumulator};
+  return {.operands = operands, .accumulator = accumulator, .reduction = length};
 }
 // The largest of a billion rounding errors is at most 2 to 3 times the limit of their norm (6 deviations, and limits of 1.5 to
 // 3).

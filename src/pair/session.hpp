@@ -111,6 +111,8 @@ class Session final : public Setup {
   SmStream stream_on(int sms, int gpu) override;
   cudaEvent_t event(int gpu) override;
   ThreadTeam& threads(int workers, bool pinned) override;
+  int rank() const override { return 0; }
+  int ranks() const override { return 1; }
   int cpus() const override;
   FilePath scratch_directory() override;
   bool reproducible() const override { return options_.reproducible; }
@@ -122,6 +124,7 @@ class Session final : public Setup {
     std::size_t bytes;
     std::uint64_t seed;
   };
+  void exchange(const void* own, std::size_t bytes, void* all) override;
   void fill(Buffer& buffer, std::uint64_t seed);
   void restore(Buffer& buffer);
   std::uint64_t digest_input_buffers() const;

@@ -2,6 +2,7 @@
 // The parts of Setup other than buffers.
 #include <sched.h>
 
+#include <cstring>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
@@ -64,6 +65,8 @@ int Session::cpus() const {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
+
+void Session::exchange(const void* own, std::size_t bytes, void* all) { std::memcpy(all, own, bytes); }
 
 FilePath Session::scratch_directory() {
   if (!scratch_) scratch_.emplace("aisp-scratch-", options_.scratch_parent);

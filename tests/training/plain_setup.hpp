@@ -33,6 +33,8 @@ class PlainSetup final : public Setup {
   SmStream stream_on(int, int) override { return unused<SmStream>(); }
   cudaEvent_t event(int) override { return unused<cudaEvent_t>(); }
   ThreadTeam& threads(int, bool) override { return unused<ThreadTeam&>(); }
+  int rank() const override { return 0; }
+  int ranks() const override { return 1; }
   FilePath scratch_directory() override { return unused<FilePath>(); }
 
  private:
@@ -40,6 +42,7 @@ class PlainSetup final : public Setup {
   [[noreturn]] static T unused() {
     throw std::logic_error{"no block of a training step asks for this"};
   }
+  void exchange(const void*, std::size_t, void*) override { unused<int>(); }
   BufferView& add(Role, ElementType, std::size_t element_bytes, std::size_t count, Pattern,
                   Function<void(void* host, std::uint64_t seed)>, const BufferOptions&) override {
     BufferView& buffer = buffers_.emplace_back();
