@@ -11,16 +11,14 @@
 #include <string_view>
 #include <vector>
 
-#include "decode_reference.hpp"
 #include "graph_nodes.hpp"
 
 namespace aisp::ch12 {
 namespace {
 
-using namespace decode;
-
-constexpr int threads = 256;
-constexpr int matrices = 16, caches = 32, most_keys = 256;
+constexpr int width = 256, heads = 4, head_width = width / heads, threads = 256;
+constexpr float kept = 0.8f;  // of the state, by each kernel
+constexpr int matrices = 16, caches = 32, most_keys = threads;
 constexpr int lanes_per_key = 8, dense_blocks = width / (threads / device::warp_size);
 constexpr std::size_t steps = 10, cache_values = std::size_t{most_keys} * width;
 
@@ -87,6 +85,33 @@ __global__ __launch_bounds__(threads) void dense_kernel(const float* x, float* y
   if (lane == 0) y[row] = kept * x[row] + fmaxf(sum + bias[row], 0.0f);
 }
 
+// The same two in float64 by plain loops, for the reference.
+__global__ __launch_bounds__(threads) void exact_attention_kernel(const double* x, double* y, KvCache cache) {
+  __shared__ double shares[most_keys], shared[device::largest_block_in_warps];
+  const int first = blockIdx.x * head_width, key = threadIdx.x;
+  double score = 0;
+  for (int i = first; key < cache.length && i < first + head_width; ++i) score += x[i] * cache.keys[key * width + i];
+  score = key < cache.length ? score * 0.125 : -INFINITY;
+  const double share = exp(score - device::block_max(score, -double{INFINITY}, shared));
+  shares[key] = share / device::block_sum(share, shared);
+  __syncthreads();
+  if (key >= head_width) return;
+  double sum = double{kept} * x[first + key];
+  for (int i = 0; i < cache.length; ++i) sum += shares[i] * cache.values[i * width + first + key];
+  y[first + key] = sum;
+}
+__global__ __launch_bounds__(threads) void exact_dense_kernel(const double* x, double* y, const float* weights,
+                                                              const float* bias) {
+  const int row = (blockIdx.x * threads + threadIdx.x) / device::warp_size;
+  double sum = 0, squares = 0;
+  for (int i = threadIdx.x % device::warp_size; i < width; i += device::warp_size) {
+    sum += weights[row * width + i] * x[i];
+    squares += x[i] * x[i];
+  }
+  sum = device::warp_sum(sum) / sqrt(device::warp_sum(squares) / width);
+  if (threadIdx.x % device::warp_size == 0) y[row] = double{kept} * x[row] + fmax(sum + bias[row], 0.0);
+}
+
 // Before the steps, in every variant.
 __global__ __launch_bounds__(width) void begin_kernel(const float* first_state, float* state) {
   state[threadIdx.x] = first_state[threadIdx.x];
@@ -121,6 +146,7 @@ class GraphUpdate final : public Workload {
         step_{setup.inout<unsigned>(1, integers(0, 0), {.name = "step"})},
         out_{setup.output<float>(steps * width, {.name = "hidden states"})},
         state_{setup.scratch<float>(2 * width)},
+        exact_{setup.scratch<double>((2 + steps) * width)},
         device_caches_{setup.scratch<KvCache>(changed_)},
         host_caches_{setup.scratch<KvCache>(steps * changed_, {.memory = Memory::pinned})} {
     if (changed_ >= nodes_) throw Unsupported("the last node of a step records it, so fewer nodes change than there are");
@@ -128,24 +154,21 @@ class GraphUpdate final : public Workload {
 
   Cost cost() const override { return {.dependent_kernels = static_cast<double>(steps * nodes_)}; }
 
-  void compute_reference(Launch&) override {
-    const auto copied = [](const auto& input) {
-      std::vector<double> values(input.size());
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] = input.host(i);
-      return values;
-    };
-    const std::vector<double> weights = copied(weights_), bias = copied(bias_), keys = copied(keys_), values = copied(values_);
-    std::vector<double> x = copied(first_state_);
-    reference_.clear();
-    for (std::size_t step = 0; step < steps; ++step) {
+  void compute_reference(Launch& launch) override {
+    double *const states = exact_, *const results = exact_ + 2 * width;
+    reference_.resize(steps * width);
+    for (std::size_t i = 0; i < width; ++i) reference_[i] = first_state_.host(i);
+    check(cudaMemcpyAsync(states, reference_.data(), width * sizeof(double), cudaMemcpyHostToDevice, launch.stream));
+    const double* x = states;
+    for (std::size_t step = 0; step < steps; ++step)
       for_each_node([&](std::size_t node, std::size_t attention) {
-        if (attention < changed_) {
-          const std::size_t first = cache_of(step, attention) * cache_values;
-          x = attended(x, &keys[first], &values[first], length_of(step, attention));
-        } else x = multiplied(x, &weights[node % matrices * width * width], &bias[node % matrices * width]);
+        double* const y = node + 2 == nodes_ ? results + step * width : states + (node + 1) % 2 * width;
+        if (attention < changed_) launch(exact_attention_kernel, {heads, threads}, x, y, cache(step, attention));
+        else launch(exact_dense_kernel, {dense_blocks, threads}, x, y, weights_of(node), bias_of(node));
+        x = y;
       });
-      reference_.insert(reference_.end(), x.begin(), x.end());
-    }
+    check(cudaMemcpyAsync(reference_.data(), results, steps * width * sizeof(double), cudaMemcpyDeviceToHost, launch.stream));
+    check(cudaStreamSynchronize(launch.stream));
   }
   double expected_output(int output, std::size_t index) const override { return output == 0 ? steps : reference_[index]; }
 
@@ -322,6 +345,7 @@ class GraphUpdate final : public Workload {
   InOut<unsigned> step_;
   Output<float> out_;
   Scratch<float> state_;
+  Scratch<double> exact_;
   Scratch<KvCache> device_caches_, host_caches_;
   NodeGraph recaptured_, graph_, static_, looked_up_;
   std::vector<AttentionNode> attention_nodes_;

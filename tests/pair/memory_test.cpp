@@ -62,6 +62,39 @@ TEST(Compare, NanAndInfinityNeverPass) {
   EXPECT_EQ(count_not_finite(elements(std::vector<double>{INFINITY, 0, NAN})), 2u);
 }
 
+// Equal stretches are passed over in blocks: what is in them counts all the same.
+TEST(Compare, LongOnesElementByElement) {
+  std::vector<float> reference(20000);
+  for (std::size_t i = 0; i < reference.size(); ++i) reference[i] = static_cast<float>(i % 7) - 3;
+  std::vector<float> x = reference;
+  x[4095] += 1;
+  x[19999] += 2;
+  double squares = 0;
+  for (const float value : reference) squares += static_cast<double>(value) * static_cast<double>(value);
+  for (const Axis& groups : {Axis{}, Axis{2, 5}}) {
+    const Norms norms = compare(elements(x), elements(reference), {.groups = groups, .steps = true});
+    EXPECT_EQ(norms.difference_squared, 5);
+    EXPECT_NEAR(norms.reference_squared, squares, 1e-9 * squares);
+    EXPECT_EQ(norms.mismatches, 2u);
+    EXPECT_EQ(norms.moved, 2u);
+    EXPECT_EQ(norms.not_finite, 0u);
+  }
+  EXPECT_EQ(compare(elements(x), elements(reference), {.bits = true}).mismatches, 2u);
+}
+
+TEST(Compare, WhatIsNotFiniteInBothCounts) {
+  std::vector<float> reference(20000, 1.0f);
+  reference[9000] = INFINITY;
+  EXPECT_EQ(compare(elements(reference), elements(reference)).not_finite, 1u);
+  EXPECT_EQ(compare(elements(reference), elements(reference)).relative_l2(), 0);
+  reference[12000] = NAN;
+  const Norms norms = compare(elements(reference), elements(reference), {.steps = true});
+  EXPECT_EQ(norms.not_finite, 2u);
+  EXPECT_EQ(norms.mismatches, 0u);
+  EXPECT_TRUE(std::isinf(norms.difference_squared));
+  EXPECT_TRUE(std::isinf(norms.most_steps));
+}
+
 TEST(Compare, AcrossTypesByValue) {
   const std::vector<float> reference{1.0f, 2.5f};
   const std::vector<__nv_bfloat16> x{__float2bfloat16(1.0f), __float2bfloat16(2.5f)};

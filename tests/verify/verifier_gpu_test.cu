@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults that only a GPU can have: unfinished work on other streams, writes past device buffers, missing blocks, device memory
 // left behind.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "verify/verifier.hpp"
 
@@ -22,7 +25,7 @@ __global__ void delay_kernel(long long cycles) {
 class GpuDoubling final : public Workload {
  public:
   static constexpr std::size_t count = 1 << 20;
-  static constexpr std::size_t none = ~std::size_t{0};
+  static constexpr std::size_t none = ~std::size_t{0}, first_nan = 700'001;
   explicit GpuDoubling(Setup& setup)
       : x_{setup.input<float>(count, uniform(-1, 1))}, y_{setup.output<float>(count, {.name = "y"})}, other_{setup.stream()} {}
   Cost cost() const override { return {.bytes = 8.0 * count}; }
@@ -42,6 +45,12 @@ class GpuDoubling final : public Workload {
   void overruns(Launch& launch) {
     start(launch.stream, none);
     check(cudaMemsetAsync(y_.get() + count, 0, 16, launch.stream));
+  }
+  // All bits set are NaN.
+  void writes_nan(Launch& launch) {
+    start(launch.stream, none);
+    for (const std::size_t i : {first_nan, first_nan + 1, count - 1})
+      check(cudaMemsetAsync(y_.get() + i, 0xFF, sizeof(float), launch.stream));
   }
   void spoils_input(Launch& launch) {
     start(launch.stream, none);
@@ -86,6 +95,16 @@ class GpuVerify : public testing::Test {
 
 TEST_F(GpuVerify, HonestPasses) { EXPECT_TRUE(failed_checks(gpu_pair.optimized[0]).empty()); }
 TEST_F(GpuVerify, SkippedElement) { EXPECT_TRUE(caught("written", {.name = "skips", .run = call<&GpuDoubling::skips>})); }
+TEST_F(GpuVerify, FirstNanIsFoundOnTheGpu) {
+  pair::Session session{gpu_pair, {.gpus = {0}}};
+  const Variant writes_nan{.name = "nan", .run = call<&GpuDoubling::writes_nan>};
+  const auto outcomes = verify(session, {&gpu_pair.baseline, &writes_nan}, {});
+  const auto finite = std::ranges::find(outcomes[1].problems, "finite", &evidence::Problem::check);
+  ASSERT_NE(finite, outcomes[1].problems.end());
+  EXPECT_THAT(finite->message,
+              testing::MatchesRegex("3 of 1048576 elements of y are NaN or infinite, the first of them is element "
+                                    "700001: NaN, expected -?[01][.0-9e-]*"));
+}
 TEST_F(GpuVerify, HiddenStream) { EXPECT_TRUE(caught("finished", {.name = "hidden", .run = call<&GpuDoubling::hidden_stream>})); }
 // As if another process had taken what the driver's account lost.
 TEST_F(GpuVerify, MemoryOfOthersIsNoLeak) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "base/system/on_threads.hpp"
@@ -38,26 +39,134 @@ struct ByGroup {
   }
 };
 
-// `rms`: of the reference in each group.
+// Calls work with the type as a constant, so that a loop over elements asks for it once.
+template <class Work>
+auto for_type(ElementType type, const Work& work) {
+  using enum ElementType;
+  const auto as = [&]<ElementType constant>(std::integral_constant<ElementType, constant> of) { return work(of); };
+  switch (type) {
+    case f64: return as(std::integral_constant<ElementType, f64>{});
+    case f32: return as(std::integral_constant<ElementType, f32>{});
+    case f16: return as(std::integral_constant<ElementType, f16>{});
+    case bf16: return as(std::integral_constant<ElementType, bf16>{});
+    case e4m3: return as(std::integral_constant<ElementType, e4m3>{});
+    case e5m2: return as(std::integral_constant<ElementType, e5m2>{});
+    case i8: return as(std::integral_constant<ElementType, i8>{});
+    case u8: return as(std::integral_constant<ElementType, u8>{});
+    case e2m1x2: return as(std::integral_constant<ElementType, e2m1x2>{});
+    case s4x2: return as(std::integral_constant<ElementType, s4x2>{});
+    case e3m2: return as(std::integral_constant<ElementType, e3m2>{});
+    case e8m0: return as(std::integral_constant<ElementType, e8m0>{});
+    case i16: return as(std::integral_constant<ElementType, i16>{});
+    case u16: return as(std::integral_constant<ElementType, u16>{});
+    case i32: return as(std::integral_constant<ElementType, i32>{});
+    case u32: return as(std::integral_constant<ElementType, u32>{});
+    case i64: return as(std::integral_constant<ElementType, i64>{});
+    case u64: return as(std::integral_constant<ElementType, u64>{});
+    default: return as(std::integral_constant<ElementType, record>{});
+  }
+}
+
+// Returns the sum of the squares of elements [first, last).
+template <ElementType type>
+double squares_of(const void* data, std::size_t first, std::size_t last) {
+  constexpr std::size_t lanes = 4;  // sums that do not wait for one another
+  double sums[lanes] = {};
+  std::size_t i = first;
+  for (; i + lanes <= last; i += lanes)
+    for (std::size_t k = 0; k < lanes; ++k) {
+      const double value = load_value(data, type, i + k);
+      sums[k] += value * value;
+    }
+  for (; i < last; ++i) sums[0] += load_value(data, type, i) * load_value(data, type, i);
+  return sums[0] + sums[1] + (sums[2] + sums[3]);
+}
+
+// Adds the errors of elements [first, last). `rms`: of the reference in each group.
+template <ElementType type>
+void add_errors(ByGroup& result, const Elements& x, const Elements& reference, const Comparison& how,
+                const std::vector<double>& rms, std::size_t first, std::size_t last) {
+  for (std::size_t i = first; i < last; ++i) {
+    const std::size_t group = how.groups.place(i);
+    Norms& norms = result.norms[group];
+    const double value = load_value(x.data, type, i), expected = load_value(reference.data, reference.type, i);
+    const ElementError error = element_error(value, expected, rms[group]);
+    norms.difference_squared += error.difference_squared;
+    norms.reference_squared += error.reference_squared;
+    norms.largest_element_error = std::max(norms.largest_element_error, error.element_error);
+    const bool differs = type == reference.type ? !same_bits(x.data, reference.data, x.element_bytes, i) : error.mismatch;
+    norms.mismatches += differs;
+    norms.not_finite += error.not_finite;
+    if (!how.steps || !(differs || error.not_finite)) continue;
+    const double steps = element_steps(value, expected, type);
+    norms.most_steps = std::max(norms.most_steps, steps);
+    norms.moved += steps != 0;
+  }
+}
+
+const unsigned char* byte_of(const Elements& of, std::size_t index) {
+  return static_cast<const unsigned char*>(of.data) + index * of.element_bytes;
+}
+
+bool same_bytes(const Elements& x, const Elements& y, std::size_t first, std::size_t last) {
+  return std::memcmp(byte_of(x, first), byte_of(y, first), (last - first) * x.element_bytes) == 0;
+}
+
+// Calls visit(first, last) on blocks of [first, last) that fit into a core's own cache.
+template <class Visit>
+void in_blocks(std::size_t first, std::size_t last, const Visit& visit) {
+  constexpr std::size_t block = 4096;
+  for (; first < last; first = std::min(last, first + block)) visit(first, std::min(last, first + block));
+}
+
+std::size_t differing_elements(const Elements& x, const Elements& reference) {
+  return in_slices<std::size_t>(x.count, [&](std::size_t first, std::size_t last) {
+    std::size_t differ = 0;
+    in_blocks(first, last, [&](std::size_t begin, std::size_t end) {
+      if (same_bytes(x, reference, begin, end)) return;
+      for (std::size_t i = begin; i < end; ++i) differ += !same_bits(x.data, reference.data, x.element_bytes, i);
+    });
+    return differ;
+  });
+}
+
+// Returns the sum of the squares of the reference in each group.
+std::vector<double> squares_on_host(const Elements& reference, const Axis& groups) {
+  const ByGroup all = in_slices<ByGroup>(reference.count, [&](std::size_t first, std::size_t last) {
+    ByGroup result{std::vector<Norms>(groups.count)};
+    for_type(reference.type, [&](auto type) {
+      if (groups.count == 1) {
+        result.norms[0].reference_squared = squares_of<type()>(reference.data, first, last);
+        return;
+      }
+      for (std::size_t i = first; i < last; ++i) {
+        const double value = load_value(reference.data, type(), i);
+        result.norms[groups.place(i)].reference_squared += value * value;
+      }
+    });
+    return result;
+  });
+  std::vector<double> squares;
+  for (const Norms& norms : all.norms) squares.push_back(norms.reference_squared);
+  return squares;
+}
+
 ByGroup compare_on_host(const Elements& x, const Elements& reference, const Comparison& how, const std::vector<double>& rms) {
-  const bool bitwise = x.type == reference.type;
   return in_slices<ByGroup>(x.count, [&](std::size_t first, std::size_t last) {
     ByGroup result{std::vector<Norms>(rms.size())};
-    for (std::size_t i = first; i < last; ++i) {
-      const std::size_t group = how.groups.place(i);
-      Norms& norms = result.norms[group];
-      const double value = load_value(x.data, x.type, i), expected = load_value(reference.data, reference.type, i);
-      const ElementError error = element_error(value, expected, rms[group]);
-      norms.difference_squared += error.difference_squared;
-      norms.reference_squared += error.reference_squared;
-      if (!how.bits) norms.largest_element_error = std::max(norms.largest_element_error, error.element_error);
-      norms.mismatches += bitwise ? !same_bits(x.data, reference.data, x.element_bytes, i) : error.mismatch;
-      norms.not_finite += error.not_finite;
-      if (!how.steps) continue;
-      const double steps = element_steps(value, expected, x.type);
-      norms.most_steps = std::max(norms.most_steps, steps);
-      norms.moved += steps != 0;
-    }
+    for_type(x.type, [&](auto type) {
+      in_blocks(first, last, [&](std::size_t begin, std::size_t end) {
+        if (type == reference.type && how.groups.count == 1 && same_bytes(x, reference, begin, end)) {
+          // What is not finite makes the sum so, too: then each element counts by itself.
+          const double squares = squares_of<type()>(reference.data, begin, end);
+          if (is_finite(squares)) {
+            result.norms[0].reference_squared += squares;
+            return;
+          }
+        }
+        add_errors<type()>(result, x, reference, how, rms, begin, end);
+      });
+    });
     return result;
   });
 }
@@ -137,7 +246,9 @@ void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern
     return gpu::fill_pattern(data, type, count, pattern, seed);
   }
   in_slices<int>(count, [&](std::size_t first, std::size_t last) {
-    for (std::size_t i = first; i < last; ++i) store_pattern(data, type, i, pattern, seed);
+    for_type(type, [&](auto constant) {
+      for (std::size_t i = first; i < last; ++i) store_pattern(data, constant(), i, pattern, seed);
+    });
     return 0;
   });
 }
@@ -145,7 +256,10 @@ void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern
 void set_bytes(void* data, int value, std::size_t bytes, int gpu) {
   if (bytes == 0) return;
   if (gpu < 0) {
-    std::memset(data, value, bytes);
+    in_slices<int>(bytes, [&](std::size_t first, std::size_t last) {
+      std::memset(static_cast<unsigned char*>(data) + first, value, last - first);
+      return 0;
+    });
     return;
   }
   select(gpu);
@@ -201,7 +315,9 @@ std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes
     return gpu::count_byte_mismatches(data, value, bytes);
   }
   const auto* x = static_cast<const unsigned char*>(data);
-  return static_cast<std::size_t>(std::count_if(x, x + bytes, [&](unsigned char byte) { return byte != value; }));
+  return in_slices<std::size_t>(bytes, [&](std::size_t first, std::size_t last) {
+    return static_cast<std::size_t>(std::count_if(x + first, x + last, [&](unsigned char byte) { return byte != value; }));
+  });
 }
 
 Norms compare(const Elements& x, const Elements& reference, const Comparison& how) {
@@ -210,13 +326,11 @@ Norms compare(const Elements& x, const Elements& reference, const Comparison& ho
     select(x.gpu);
     return gpu::compare(x, reference, how);
   }
-  std::vector<double> rms(how.groups.count);
-  if (!how.bits) {
-    const ByGroup squares = compare_on_host(x, reference, {.groups = how.groups}, rms);
-    for (std::size_t g = 0; g < rms.size(); ++g)
-      if (const std::size_t size = group_size(how.groups, x.count, g); size > 0)
-        rms[g] = std::sqrt(squares.norms[g].reference_squared / static_cast<double>(size));
-  }
+  if (how.bits) return {.mismatches = differing_elements(x, reference)};
+  std::vector<double> rms = squares_on_host(reference, how.groups);
+  for (std::size_t g = 0; g < rms.size(); ++g)
+    if (const std::size_t size = group_size(how.groups, x.count, g); size > 0)
+      rms[g] = std::sqrt(rms[g] / static_cast<double>(size));
   return whole_of(compare_on_host(x, reference, how, rms).norms);
 }
 
@@ -238,9 +352,11 @@ std::size_t count_not_finite(const Elements& x) {
     return gpu::count_not_finite(x);
   }
   return in_slices<std::size_t>(x.count, [&](std::size_t first, std::size_t last) {
-    std::size_t wrong = 0;
-    for (std::size_t i = first; i < last; ++i) wrong += !is_finite(load_value(x.data, x.type, i));
-    return wrong;
+    return for_type(x.type, [&](auto type) {
+      std::size_t wrong = 0;
+      for (std::size_t i = first; i < last; ++i) wrong += !is_finite(load_value(x.data, type(), i));
+      return wrong;
+    });
   });
 }
 
@@ -250,11 +366,13 @@ std::size_t count_unwritten(const Elements& first, int first_poison, const Eleme
     select(first.gpu);
     return gpu::count_unwritten(first, first_poison, second, second_poison);
   }
-  std::size_t unwritten = 0;
-  for (std::size_t i = 0; i < first.count; ++i)
-    unwritten += holds_byte(first.data, first.element_bytes, i, first_poison) &&
-                 holds_byte(second.data, second.element_bytes, i, second_poison);
-  return unwritten;
+  return in_slices<std::size_t>(first.count, [&](std::size_t begin, std::size_t end) {
+    std::size_t unwritten = 0;
+    for (std::size_t i = begin; i < end; ++i)
+      unwritten += holds_byte(first.data, first.element_bytes, i, first_poison) &&
+                   holds_byte(second.data, second.element_bytes, i, second_poison);
+    return unwritten;
+  });
 }
 
 void sort_elements(void* data, ElementType type, std::size_t element_bytes, std::size_t count, int gpu) {
