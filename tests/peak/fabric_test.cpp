@@ -125,12 +125,14 @@ TEST(SlowGpus, AreFoundAmongThreeToEight) {
   std::mt19937 random{3};
   for (int gpus = 3; gpus <= 8; ++gpus) {
     Fabric fabric = machine_of(gpus, random);
-    figure(fabric, 1, "hbm_read").value *= 0.93;
+    figure(fabric, 1, "hbm_read").value *= 0.84;
     figure(fabric, 2, "bf16").sustained->value *= 0.85;
     const std::vector<std::string> lines = lines_of(judge(fabric, {}));
     EXPECT_THAT(lines, SizeIs(2)) << gpus;
-    EXPECT_THAT(lines, Contains(HasSubstr("GPU 1 is slow: HBM read 2.9"))) << gpus;
-    EXPECT_THAT(lines, Contains(testing::ContainsRegex("GPU 2 is slow: BF16 product, sustained .* 1[3-7] % below .*deviations")));
+    EXPECT_THAT(lines, Contains(HasSubstr("GPU 1 is slow: HBM read 2."))) << gpus;
+    EXPECT_THAT(lines,
+                Contains(testing::ContainsRegex(
+                    "GPU 2 is slow: BF16 product, sustained .* 1[3-8] % below .*[(]the median of [3-8][)], [0-9.]+ deviations")));
   }
 }
 
@@ -145,7 +147,7 @@ TEST(SlowGpus, ASlowPortIsTheGpusAndASlowPathThePairs) {
         << gpus;
     for (FabricPair& pair : path.pairs)
       if (pair.from == 2 && pair.to == 0) pair.latency_s *= 2;
-    EXPECT_THAT(lines_of(judge(path, {})), ElementsAre(testing::ContainsRegex("GPU 2 to GPU 0 is slow: load .* above the")))
+    EXPECT_THAT(lines_of(judge(path, {})), ElementsAre(testing::ContainsRegex("GPU 2 to GPU 0 is slow: load .* above (69|7)")))
         << gpus;
   }
 }
@@ -167,7 +169,7 @@ TEST(SlowGpus, OfTwoNothingTellsWhichUntilPeersAreGiven) {
   std::mt19937 random{6};
   Fabric two = machine_of(2, random);
   figure(two, 1, "hbm_copy").value *= 0.9;
-  EXPECT_THAT(lines_of(judge(two, {})), ElementsAre(HasSubstr("GPU 0 and GPU 1 differ by 10 % in HBM copy")));
+  EXPECT_THAT(lines_of(judge(two, {})), ElementsAre(HasSubstr("GPU 0 and GPU 1 differ by 9 % in HBM copy")));
   EXPECT_THAT(lines_of(judge(two, {machine_of(2, random)})), ElementsAre(HasSubstr("GPU 1 is slow: HBM copy")));
   EXPECT_THAT(lines_of(judge(two, {machine_of(8, random, {}, "NVIDIA Y")})), ElementsAre(HasSubstr("differ by")))
       << "peers of another model";
@@ -180,7 +182,9 @@ TEST(SlowGpus, OfTwoARecordedModelTells) {
     gpu.figures = {{.id = "hbm_read", .value = 4.58e12}, {.id = "hbm_copy", .value = 4.26e12}, {.id = "bf16", .value = 792e12}};
   EXPECT_THAT(lines_of(judge(two, {})), IsEmpty());
   figure(two, 0, "hbm_read").value = 4.1e12;
-  EXPECT_THAT(lines_of(judge(two, {})), ElementsAre(HasSubstr("GPU 0 is slow: HBM read 4.1 TB/s, 10 % below the 4.57 TB/s")));
+  EXPECT_THAT(
+      lines_of(judge(two, {})),
+      ElementsAre(HasSubstr("GPU 0 is slow: HBM read 4.10 TB/s, 10 % below 4.57 TB/s (recorded on an H200), 12.9 deviations")));
 }
 
 Fabric measured() {

@@ -66,6 +66,7 @@ json slow_json(const std::vector<peak::Slow>& slow) {
                     {"unit", peak::name_of(each.unit)},
                     {"value", each.value},
                     {"usual", each.usual},
+                    {"usual_of", each.usual_of},
                     {"deviations", each.deviations}});
   return list;
 }

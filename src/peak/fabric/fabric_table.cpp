@@ -95,10 +95,9 @@ std::string heading(const Fabric& fabric) {
 
 std::string line_of(const Slow& slow) {
   const auto text = [&](double value) { return value_text(slow.unit, value); };
-  const bool time = slow.unit == Unit::seconds;
-  return fmt::format("{} is slow: {} {}, {:.0f} % {} the {} of its neighbours ({:.1f} deviations)", slow.who, slow.what,
-                     text(slow.value), std::abs(slow.value / slow.usual - 1) * 100, time ? "above" : "below", text(slow.usual),
-                     slow.deviations);
+  return fmt::format("{} is slow: {} {}, {:.0f} % {} {} ({}), {:.1f} deviations", slow.who, slow.what, text(slow.value),
+                     std::abs(slow.value / slow.usual - 1) * 100, slow.unit == Unit::seconds ? "above" : "below",
+                     text(slow.usual), slow.usual_of, slow.deviations);
 }
 
 std::vector<std::string> wrong_results(const Fabric& fabric) {

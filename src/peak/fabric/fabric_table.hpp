@@ -22,7 +22,7 @@ FabricTable copy_matrix(const Fabric& fabric);
 // "2 x NVIDIA H200, driver 580.159, 700 W, NCCL 2.28.3; measured 2026-11-21T10:00:00Z"
 std::string heading(const Fabric& fabric);
 
-// "GPU 3 is slow: HBM read 3.01 TB/s, 6 % below the 3.21 TB/s of its neighbours (7.9 deviations)"
+// "GPU 3 is slow: HBM read 3.01 TB/s, 6 % below 3.21 TB/s (the median of 8), 7.9 deviations"
 std::string line_of(const Slow& slow);
 // Wrong results of collectives, a line for each operation.
 std::vector<std::string> wrong_results(const Fabric& fabric);

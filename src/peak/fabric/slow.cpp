@@ -17,6 +17,7 @@ namespace {
 
 struct Usual {
   double value = 0, deviation = 0;
+  std::string of;
 };
 
 constexpr double normal_over_mad = 1.4826;
@@ -25,7 +26,8 @@ std::optional<Usual> usual_of(std::vector<double> values, double least_part) {
   if (values.size() < 3) return std::nullopt;
   const double middle = base::median(values);
   for (double& value : values) value = std::abs(value - middle);
-  return Usual{middle, std::max(normal_over_mad * base::median(values), least_part * middle)};
+  return Usual{middle, std::max(normal_over_mad * base::median(values), least_part * middle),
+               fmt::format("the median of {}", values.size())};
 }
 
 // The figures that GPUs are compared by. `least_part`: the least deviation, in parts of the median. Five H100s and six H200s read
@@ -63,8 +65,8 @@ class Comparer {
       const double deviations = (usual->value - items[i].value) / usual->deviation * (lower_is_better() ? -1 : 1);
       slow[i] = deviations > most_deviations;
       if (slow[i])
-        judged_.slow.push_back(
-            {items[i].who, std::string{comparison_.title}, comparison_.unit, items[i].value, usual->value, deviations});
+        judged_.slow.push_back({items[i].who, std::string{comparison_.title}, comparison_.unit, items[i].value, usual->value,
+                                usual->of, deviations});
     }
     return slow;
   }
@@ -78,7 +80,7 @@ class Comparer {
     gpu.name = model_;
     const std::optional<Reference> reference = recorded_figure(gpu, comparison_.recorded);
     if (!reference) return std::nullopt;
-    return Usual{reference->value, comparison_.least_part * reference->value};
+    return Usual{reference->value, comparison_.least_part * reference->value, reference->source};
   }
 
   void tell_difference(const Item& a, const Item& b) const {

@@ -18,6 +18,7 @@ struct Slow {
   std::string what;  // "HBM read"
   Unit unit = Unit::bytes_per_second;
   double value = 0, usual = 0;
+  std::string usual_of;   // "the median of 8", "recorded on an H200"
   double deviations = 0;  // from `usual`
 };
 
