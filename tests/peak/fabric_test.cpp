@@ -219,7 +219,7 @@ TEST(FabricJson, ComesBackAndRefusesWhatNoMeasurementGives) {
   const nlohmann::json object = measured();
   EXPECT_EQ(object["times"][0]["bus_bytes_s"], 50e9);
   EXPECT_EQ(nlohmann::json(object.get<Fabric>()), object);
-  for (const auto& [pointer, value] : std::vector<std::pair<std::string, nlohmann::json>>{{"/times/0/seconds", 0},
+  for (const auto& [pointer, value] : std::vector<std::pair<std::string, nlohmann::json>>{{"/times/0/time_s", 0},
                                                                                           {"/pairs/0/bytes_s", -1},
                                                                                           {"/times/0/operation", "gossip"},
                                                                                           {"/gpus/0/figures/0/value", -1},

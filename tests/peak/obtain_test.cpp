@@ -207,12 +207,13 @@ TEST_F(Obtain, EnsureTurnsTroubleIntoANoteAndCanBeSwitchedOff) {
 TEST_F(Obtain, LinksAreMeasuredAfterAllGpusAtOnceAndKept) {
   add_gpu();
   add_gpu();
-  child("if grep -q '\"fabric\":true' " + (folder_.path() / "request").string() +
-        R"(; then echo '{"fabric":{"schema_version":1,"key":{"of":"","model":"","driver":"","power_limit_w":0,"cpus":0},)"
-        R"("measured_utc":"2026","gpus":[{"ordinal":0,"uuid":"","name":"","figures":[]},)"
-        R"({"ordinal":1,"uuid":"","name":"","figures":[]}],"pairs":[{"from":0,"to":1,"path":"","direct":true,"bytes_s":3e11,)"
-        R"("both_bytes_s":6e11,"latency_s":7e-7}],"nccl":"","times":[],"missing":["collectives: no NCCL"]}}' >&3; else )" +
-        figure("hbm_read", "4e12") + "fi\n" + done);
+  child(
+      "if grep -q '\"fabric\":true' " + (folder_.path() / "request").string() +
+      R"(; then echo '{"fabric":{"schema_version":1,"key":{"of":"","model":"","driver":"","power_limit_w":0,"cpus":0},)"
+      R"("measured_utc":"2026","gpus":[{"ordinal":0,"uuid":"","name":"","figures":[]},)"
+      R"({"ordinal":1,"uuid":"","name":"","figures":[]}],"pairs":[{"from_gpu":0,"to_gpu":1,"path":"","direct":true,"bytes_s":3e11,)"
+      R"("both_bytes_s":6e11,"latency_s":7e-7}],"nccl":"","times":[],"missing":["collectives: no NCCL"]}}' >&3; else )" +
+      figure("hbm_read", "4e12") + "fi\n" + done);
   const machine::Topology topology{.machine = machine_, .gpus = std::vector<machine::GpuTopology>(3), .host = {}};
   const ObtainedFabric obtained = obtain_fabric(topology, {0, 2}, options_);
   ASSERT_TRUE(obtained.fabric) << obtained.why_not;

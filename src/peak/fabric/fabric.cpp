@@ -55,8 +55,8 @@ static void describe(FabricGpu& g, Visitor& visit) {
 
 template <class Visitor>
 static void describe(FabricPair& p, Visitor& visit) {
-  visit("from", p.from);
-  visit("to", p.to);
+  visit("from_gpu", p.from);
+  visit("to_gpu", p.to);
   visit("path", p.path);
   visit("direct", p.direct);
   visit("bytes_s", p.bytes_s);
@@ -68,7 +68,7 @@ template <class Visitor>
 static void describe(CollectiveTime& c, Visitor& visit) {
   visit("operation", c.operation);
   visit("bytes", c.bytes);
-  visit("seconds", c.seconds);
+  visit("time_s", c.seconds);
   visit("wrong", c.wrong);
 }
 

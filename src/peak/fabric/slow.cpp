@@ -30,8 +30,8 @@ std::optional<Usual> usual_of(std::vector<double> values, double least_part) {
                fmt::format("the median of {}", values.size())};
 }
 
-// The figures that GPUs are compared by. `least_part`: the least deviation, in parts of the median. Five H100s and six H200s read
-// memory within 0.4 and 2 % of each other, and multiplied within 2 and 3 %.
+// The figures that GPUs are compared by. `least_part`: the least deviation, in parts of the median. Five H100s and four H200s read
+// memory within 0.4 and 1.9 % of each other, and multiplied within 2.2 and 1.5 %.
 struct Comparison {
   std::string_view title;
   Unit unit;
