@@ -22,7 +22,7 @@ class Teller {
   // `only`: ids of the figures that are asked for; empty: all.
   Teller(std::function<void(const Figure&)> tell, double time_up_s, std::vector<std::string> only)
       : tell_{std::move(tell)}, time_up_s_{time_up_s}, only_{std::move(only)} {}
-  // `measure` returns the figure of that id. Not called when nobody asked for it or the time is up.
+  // `measure` returns the figure of that id. Not called for a figure that is not asked for, nor when the time is up.
   void figure(std::string_view id, const std::function<Figure()>& measure) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Made-up machines: how collectives are counted, who is called slow, and what is shown of it.
+// Made-up machines: how collectives are counted, which GPU is called slow, and what is shown of it.
 #include "peak/fabric/fabric.hpp"
 
 #include <gmock/gmock.h>
@@ -104,7 +104,7 @@ TEST(Collectives, TheCheckExpectsWhatTheOperationsMean) {
   }
 }
 
-TEST(SlowGpus, NoneOfEqualOnesIsAccusedInAThousandMachines) {
+TEST(SlowGpus, NoneOfEqualOnesIsNamedInAThousandMachines) {
   std::mt19937 random{1};
   for (int machine = 0; machine < 1000; ++machine) {
     const int gpus = 2 + machine % 7;
@@ -113,12 +113,12 @@ TEST(SlowGpus, NoneOfEqualOnesIsAccusedInAThousandMachines) {
   }
 }
 
-TEST(SlowGpus, ThoseThatDifferTwiceAsMuchAreAccusedOncePerHundredMachinesAtMost) {
+TEST(SlowGpus, OfThoseThatDifferTwiceAsMuchOneIsNamedInOneMachineOfAHundredAtMost) {
   std::mt19937 random{2};
-  int accused = 0;
+  int named = 0;
   for (int machine = 0; machine < 1000; ++machine)
-    accused += judge(machine_of(8, random, {0.01, 0.024, 0.01, 0.024}), {}).slow.empty() ? 0 : 1;
-  EXPECT_LE(accused, 10);
+    named += judge(machine_of(8, random, {0.01, 0.024, 0.01, 0.024}), {}).slow.empty() ? 0 : 1;
+  EXPECT_LE(named, 10);
 }
 
 TEST(SlowGpus, AreFoundAmongThreeToEight) {

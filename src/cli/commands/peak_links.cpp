@@ -61,8 +61,8 @@ std::vector<std::string> lines_of(const Said& said) {
 json slow_json(const std::vector<peak::Slow>& slow) {
   json list = json::array();
   for (const peak::Slow& each : slow)
-    list.push_back({{"who", each.who},
-                    {"what", each.what},
+    list.push_back({{"subject", each.subject},
+                    {"figure", each.figure},
                     {"unit", peak::name_of(each.unit)},
                     {"value", each.value},
                     {"usual", each.usual},

@@ -55,7 +55,7 @@ struct Fabric {
   std::vector<std::string> missing;  // why parts were not measured, a sentence each
   const FabricPair* find(int from, int to) const;
 };
-// Where NCCL says what it waits for, or why it failed: the process that measures has no terminal.
+// Tells how to see why NCCL failed or what it waits for: the process that measures has no terminal.
 inline constexpr std::string_view nccl_advice = "; see nccl.log after NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.log aisp peak --links";
 
 Key fabric_key(const machine::Machine& machine, const std::vector<int>& ordinals);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t pair_copy_bytes = 256 * mib;
 constexpr int copies_a_sample = 4, pair_samples = 3;
-constexpr double slow_copy_s = 4e-3;  // one copy that takes longer is a sample: the events' own time is nothing beside it
+constexpr double slow_copy_s = 4e-3;  // one copy that takes longer is a sample: the events' own time is nothing against it
 constexpr std::size_t peer_line_bytes = 128, peer_lines = 2048;
 constexpr std::size_t peer_load_warm_up = 512;
 
@@ -54,7 +54,7 @@ void copy(const Node& from, const Node& to) {
   check(cudaMemcpyPeerAsync(to.received.data(), to.gpu, from.sent.data(), from.gpu, pair_copy_bytes, from.stream));
 }
 
-// Returns the seconds of so many copies, each beside one in the other direction where `both`.
+// Returns the seconds of so many copies, with as many in the other direction at the same time where `both`.
 double copy_seconds(const Node& from, const Node& to, bool both, int copies) {
   const SelectedGpu selected{from.gpu};
   check(cudaEventRecord(from.start, from.stream));
@@ -82,7 +82,7 @@ double copy_bytes_s(const Node& from, const Node& to, bool both) {
   return static_cast<double>(pair_copy_bytes) * copies * (both ? 2 : 1) / measure::median(samples_s);
 }
 
-// One thread of `reader` follows a chain through `owner`'s memory, past L1.
+// Returns the latency of a load: one thread of `reader` follows a chain through `owner`'s memory, past L1.
 double load_seconds(const Node& reader, const Node& owner) {
   const SelectedGpu selected{reader.gpu};
   std::vector<double> samples_s;

@@ -18,7 +18,7 @@ void measure_curves(int gpus, Fabric& fabric, const FabricTeller& tell);
 // At the largest size of the curves. Throws where elements are wrong.
 CollectiveTime measure_collective(int gpus, Collective operation);
 
-// What rank `rank` must have received of an operation with so many elements to each of `ranks`.
+// Returns what a rank must have received of an operation with `chunk` elements for each of `ranks`.
 struct Expected;
 Expected expected_of(Collective operation, std::size_t chunk, int rank, int ranks);
 

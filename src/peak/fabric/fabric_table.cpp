@@ -95,7 +95,7 @@ std::string heading(const Fabric& fabric) {
 
 std::string line_of(const Slow& slow) {
   const auto text = [&](double value) { return value_text(slow.unit, value); };
-  return fmt::format("{} is slow: {} {}, {:.0f} % {} {} ({}), {:.1f} deviations", slow.who, slow.what, text(slow.value),
+  return fmt::format("{} is slow: {} {}, {:.0f} % {} {} ({}), {:.1f} deviations", slow.subject, slow.figure, text(slow.value),
                      std::abs(slow.value / slow.usual - 1) * 100, slow.unit == Unit::seconds ? "above" : "below",
                      text(slow.usual), slow.usual_of, slow.deviations);
 }

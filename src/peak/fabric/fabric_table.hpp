@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is between GPUs, for people and for scripts.
+// Tables of links, for people and for scripts.
 #pragma once
 #include <string>
 #include <vector>

@@ -30,8 +30,8 @@ std::optional<Usual> usual_of(std::vector<double> values, double least_part) {
                fmt::format("the median of {}", values.size())};
 }
 
-// The figures that GPUs are compared by. `least_part`: the least deviation, in parts of the median. Five H100s and four H200s read
-// memory within 0.4 and 1.9 % of each other, and multiplied within 2.2 and 1.5 %.
+// The figures that GPUs are compared by. `least_part`: the least deviation, in parts of the median. Five H100s and four H200s
+// read memory within 0.4 and 1.9 % of each other, and multiplied within 2.2 and 1.5 %.
 struct Comparison {
   std::string_view title;
   Unit unit;
@@ -41,7 +41,7 @@ struct Comparison {
 constexpr double memory_part = 0.008, product_part = 0.017, link_part = 0.008, latency_part = 0.02;
 
 struct Item {
-  std::string who;
+  std::string subject;
   double value = 0;
 };
 
@@ -65,7 +65,7 @@ class Comparer {
       const double deviations = (usual->value - items[i].value) / usual->deviation * (lower_is_better() ? -1 : 1);
       slow[i] = deviations > most_deviations;
       if (slow[i])
-        judged_.slow.push_back({items[i].who, std::string{comparison_.title}, comparison_.unit, items[i].value, usual->value,
+        judged_.slow.push_back({items[i].subject, std::string{comparison_.title}, comparison_.unit, items[i].value, usual->value,
                                 usual->of, deviations});
     }
     return slow;
@@ -89,7 +89,7 @@ class Comparer {
       judged_.unclear.push_back(
           fmt::format("{} and {} differ by {:.0f} % in {}, and of two nothing tells which is slow: give "
                       "recorded peers with --peers",
-                      a.who, b.who, part * 100, comparison_.title));
+                      a.subject, b.subject, part * 100, comparison_.title));
   }
 
   const Comparison& comparison_;
@@ -195,7 +195,7 @@ void judge_paths(const Fabric& fabric, const std::vector<Fabric>& peers, const K
     if (items.size() < 3) return;
     const std::vector<bool> slow = Comparer{comparison, kind.model, judged}(items, values_of_all(peers, items_of));
     for (std::size_t i = 0; i < items.size(); ++i)
-      if (slow[i]) slow_gpus.insert(items[i].who);
+      if (slow[i]) slow_gpus.insert(items[i].subject);
   };
   compare_ends(by.sending, &FabricPair::from);
   compare_ends(by.receiving, &FabricPair::to);

@@ -14,8 +14,8 @@ namespace aisp::peak {
 inline constexpr double most_deviations = 6;
 
 struct Slow {
-  std::string who;   // "GPU 3", "GPU 1 to GPU 2"
-  std::string what;  // "HBM read"
+  std::string subject;  // "GPU 3", "GPU 1 to GPU 2"
+  std::string figure;   // "HBM read"
   Unit unit = Unit::bytes_per_second;
   double value = 0, usual = 0;
   std::string usual_of;   // "the median of 8", "recorded on an H200"
