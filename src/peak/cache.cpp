@@ -32,6 +32,18 @@ void write(const std::filesystem::path& cache, const std::filesystem::path& file
   base::write_atomically(file, evidence::json_text(nlohmann::json(kept), 2) + '\n');
 }
 
+// Returns what the file keeps; nothing where it cannot be read or is of another key.
+template <class Kept>
+std::optional<Kept> kept_in(const std::filesystem::path& cache, const std::filesystem::path& file, const Key& key) {
+  if (cache.empty()) return std::nullopt;
+  try {
+    Kept kept = evidence::parse_json(base::read_file(file, longest_record_bytes), "JSON").get<Kept>();
+    if (kept.key == key) return kept;
+  } catch (const std::exception&) {
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::filesystem::path cache_file(const std::filesystem::path& cache, const Key& key) { return file_of(cache, key, ""); }
@@ -58,17 +70,16 @@ Cached load(const std::filesystem::path& cache, const Key& key) {
 
 void store(const std::filesystem::path& cache, const Record& record) { write(cache, cache_file(cache, record.key), record); }
 
+std::filesystem::path fabric_file(const std::filesystem::path& cache, const Key& key) { return file_of(cache, key, "links-"); }
+
 std::optional<Levels> load_levels(const std::filesystem::path& cache, const Key& key) {
-  if (cache.empty()) return std::nullopt;
-  try {
-    const std::string text = base::read_file(levels_file(cache, key), longest_record_bytes);
-    Levels levels = evidence::parse_json(text, "JSON").get<Levels>();
-    if (levels.key == key) return levels;
-  } catch (const std::exception&) {
-  }
-  return std::nullopt;
+  return kept_in<Levels>(cache, levels_file(cache, key), key);
+}
+std::optional<Fabric> load_fabric(const std::filesystem::path& cache, const Key& key) {
+  return kept_in<Fabric>(cache, fabric_file(cache, key), key);
 }
 
 void store(const std::filesystem::path& cache, const Levels& levels) { write(cache, levels_file(cache, levels.key), levels); }
+void store(const std::filesystem::path& cache, const Fabric& fabric) { write(cache, fabric_file(cache, fabric.key), fabric); }
 
 }  // namespace aisp::peak

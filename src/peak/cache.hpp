@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "peak/fabric/fabric.hpp"
 #include "peak/figures.hpp"
 #include "peak/levels/levels.hpp"
 
@@ -26,5 +27,10 @@ void store(const std::filesystem::path& cache, const Record& record);
 std::filesystem::path levels_file(const std::filesystem::path& cache, const Key& key);
 std::optional<Levels> load_levels(const std::filesystem::path& cache, const Key& key);
 void store(const std::filesystem::path& cache, const Levels& levels);
+
+// Likewise what is between the GPUs of this machine, as it was measured last.
+std::filesystem::path fabric_file(const std::filesystem::path& cache, const Key& key);
+std::optional<Fabric> load_fabric(const std::filesystem::path& cache, const Key& key);
+void store(const std::filesystem::path& cache, const Fabric& fabric);
 
 }  // namespace aisp::peak

@@ -20,6 +20,7 @@
 #include "base/system/process.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
+#include "peak/fabric/fabric_parts.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {
@@ -67,8 +68,17 @@ Levels measure_levels(const std::vector<std::string>& gpus) {
   return measure_gpu_levels(bench);
 }
 
+void tell_fabric(int result_fd, const std::vector<std::string>& gpus) {
+  setenv("CUDA_VISIBLE_DEVICES", base::join(gpus, ",").c_str(), 1);
+  const auto tell = [&](const Fabric& so_far, const std::string& next) {
+    write_line(result_fd, {{"fabric", so_far}, {"next", next}});
+  };
+  tell(measure_fabric(tell), "");
+}
+
 struct Told {
   Answer answer;
+  std::string next;  // what it was about to do
   bool done = false;
   std::vector<std::string> crash;  // where it died; base::stack_text reads it
 };
@@ -83,6 +93,8 @@ void take_lines(std::string& text, Told& told) {
     if (!line.is_object()) continue;
     if (line.contains("figure")) answer.figures.push_back(line.at("figure").get<Figure>());
     if (line.contains("levels")) answer.levels = line.at("levels").get<Levels>();
+    if (line.contains("fabric")) answer.fabric = line.at("fabric").get<Fabric>();
+    if (line.contains("next")) told.next = line.at("next").get<std::string>();
     if (line.contains("trouble")) answer.trouble = line.at("trouble").get<std::string>();
     if (line.contains("crash")) told.crash = line.at("crash").get<std::vector<std::string>>();
     told.done = told.done || line.contains("done");
@@ -110,6 +122,7 @@ End read_answer(base::Child& child, double limit_s, Told& told) {
 }  // namespace
 
 void Teller::figure(std::string_view id, const std::function<Figure()>& measure) const {
+  if (!only_.empty() && std::ranges::find(only_, id) == only_.end()) return;
   Figure figure{.id = std::string{id}};
   try {
     if (base::monotonic_s() > time_up_s_) figure.why_not = "no time for it in the quick variant; aisp peak measures it";
@@ -127,10 +140,9 @@ static Answer unreadable(const std::exception& error) {
 }
 
 Answer ask(const Wish& wish) try {
-  const json request{{"gpus", wish.gpus},
-                     {"part", part_words.at(static_cast<std::size_t>(wish.part))},
-                     {"quick", wish.quick},
-                     {"levels", wish.levels}};
+  const json request{{"gpus", wish.gpus},     {"part", part_words.at(static_cast<std::size_t>(wish.part))},
+                     {"quick", wish.quick},   {"levels", wish.levels},
+                     {"fabric", wish.fabric}, {"only", wish.only}};
   base::Child child{{.argv = {wish.executable, "__peak", std::to_string(base::Child::result_fd_in_child)},
                      .input = evidence::json_text(request),
                      .result_pipe = true}};
@@ -140,9 +152,11 @@ Answer ask(const Wish& wish) try {
   if (end != End::closed) child.terminate(0.5);
   if (end == End::interrupted) throw base::Error{base::Exit::interrupted, "interrupted; nothing was kept"};
   if (end == End::late) answer.trouble = "it was not done within " + base::human_duration(wish.limit_s);
+  if (end == End::late && !told.next.empty()) answer.trouble += " (" + told.next + ")";
   if (told.done || !answer.trouble.empty()) return answer;
   const std::optional<base::ExitState> state = child.wait(5);
   answer.trouble = "the process that measures ended early (" + (state ? state->text() : std::string{"it hangs"}) + ")";
+  if (!told.next.empty()) answer.trouble += ", " + told.next;
   const std::string stack = base::stack_text(told.crash);
   if (!stack.empty()) answer.trouble += ", it crashed in" + stack;
   return answer;
@@ -164,9 +178,11 @@ int child_main(int result_fd) {
   const Teller teller{[&](const Figure& figure) {
                         write_line(result_fd, {{"figure", figure}});
                       },
-                      base::monotonic_s() + (quick && !gpus.empty() ? quick_time_s(part) : 1e9)};
+                      base::monotonic_s() + (quick && !gpus.empty() ? quick_time_s(part) : 1e9),
+                      request.at("only").get<std::vector<std::string>>()};
   try {
     if (request.at("levels").get<bool>()) write_line(result_fd, {{"levels", measure_levels(gpus)}});
+    else if (request.at("fabric").get<bool>()) tell_fabric(result_fd, gpus);
     else if (!gpus.empty()) measure_gpu(gpus, part, quick, teller);
     else {
       Bench bench{Device::host, quick ? 5 : 15, 0};

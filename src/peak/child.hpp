@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "peak/fabric/fabric.hpp"
 #include "peak/figures.hpp"
 #include "peak/levels/levels.hpp"
 
@@ -20,7 +21,9 @@ struct Wish {
   std::vector<std::string> gpus;  // UUIDs: the one to measure, then its peers; empty: measure the host
   Part part = Part::all;          // of a GPU
   bool quick = false;
-  bool levels = false;  // memory levels instead of figures
+  bool levels = false;              // memory levels instead of figures
+  bool fabric = false;              // what is between all the GPUs instead of figures
+  std::vector<std::string> only{};  // ids of the figures to measure; empty: all
   double limit_s = 300;
   std::string executable = "/proc/self/exe";
 };
@@ -28,13 +31,15 @@ struct Wish {
 struct Answer {
   std::vector<Figure> figures;
   std::optional<Levels> levels;  // without the key
+  std::optional<Fabric> fabric;  // without the key, as far as it was measured
   std::string trouble;           // why the child did not come to its end; what it told before counts
 };
 
 // Throws base::Error only when the user interrupts.
 Answer ask(const Wish& wish);
 
-// The hidden command `aisp __peak FD`: reads a wish from stdin, writes a line for each figure, or one of memory levels, to FD.
+// The hidden command `aisp __peak FD`: reads a wish from stdin, writes a line for each figure, or those of memory levels or
+// of links, to FD.
 // Returns the exit status.
 int child_main(int result_fd);
 

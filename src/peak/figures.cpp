@@ -110,7 +110,7 @@ static void describe(Record& r, Visitor& visit) {
 }
 
 static void read_field(const json& from, Sustained& value, const std::string& place) { read_amounts(from, value, place); }
-static void read_field(const json& from, Figure& value, const std::string& place) { read_amounts(from, value, place); }
+void read_field(const json& from, Figure& value, const std::string& place) { read_amounts(from, value, place); }
 void read_field(const json& from, Key& value, const std::string& place) { read_amounts(from, value, place); }
 
 // Readers know the unit by the id; scripts need not.

@@ -86,6 +86,7 @@ void demand_record_version(const nlohmann::json& json);
 
 void to_json(nlohmann::json& json, const Figure& figure);
 void from_json(const nlohmann::json& json, Figure& figure);
+void read_field(const nlohmann::json& from, Figure& figure, const std::string& place);
 void to_json(nlohmann::json& json, const Key& key);
 void from_json(const nlohmann::json& json, Key& key);
 void read_field(const nlohmann::json& from, Key& key, const std::string& place);

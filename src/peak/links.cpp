@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // PCIe or NVLink-C2C to the host, NVLink or PCIe to other GPUs.
-#include <aisp/library.hpp>
 #include <aisp/peer.hpp>
 
-#include <algorithm>
 #include <memory>
 
-#include "base/system/clock.hpp"
-#include "measure/statistics/statistics.hpp"
+#include "base/text.hpp"
+#include "peak/fabric/fabric_parts.hpp"
 #include "peak/kernels.hpp"
 #include "peak/parts.hpp"
 
@@ -29,90 +27,10 @@ class PinnedMemory {
   void* data_ = nullptr;
 };
 
-// NCCL's header is no part of the CUDA toolkit; these four calls and two numbers have been the same since NCCL 2.0.
-class Nccl {
- public:
-  explicit Nccl(int gpus) : communicators_(static_cast<std::size_t>(gpus)) {
-    check_nccl(function<int(void**, int, const int*)>("ncclCommInitAll")(communicators_.data(), gpus, nullptr));
-  }
-  ~Nccl() {
-    for (void* communicator : communicators_) function<int(void*)>("ncclCommDestroy")(communicator);
-  }
-  Nccl(const Nccl&) = delete;
-  Nccl& operator=(const Nccl&) = delete;
-
-  void all_reduce(const std::vector<std::unique_ptr<base::DeviceMemory>>& data, std::size_t floats,
-                  const std::vector<cudaStream_t>& streams) {
-    constexpr int float32 = 7, sum = 0;
-    check_nccl(start_());
-    for (std::size_t i = 0; i < communicators_.size(); ++i)
-      check_nccl(reduce_(data[i]->data(), data[i]->data(), floats, float32, sum, communicators_[i], streams[i]));
-    check_nccl(end_());
-  }
-
- private:
-  using AllReduce = int(const void*, void*, std::size_t, int, int, void*, cudaStream_t);
-  template <class F>
-  static F* function(const char* name) {
-    return SharedLibrary::open(Library::nccl).function<F>(name);
-  }
-  static void check_nccl(int status) {
-    if (status != 0) throw Unsupported{"NCCL failed with status " + std::to_string(status)};
-  }
-
-  std::vector<void*> communicators_;
-  AllReduce* reduce_ = function<AllReduce>("ncclAllReduce");
-  int (*start_)() = function<int()>("ncclGroupStart");
-  int (*end_)() = function<int()>("ncclGroupEnd");
-};
-
 int visible_gpus() {
   int count = 0;
   check(cudaGetDeviceCount(&count));
   return count;
-}
-
-// One stream and one buffer a GPU, for as long as the all-reduce is measured.
-class Ring {
- public:
-  explicit Ring(int gpus) : streams_(static_cast<std::size_t>(gpus)) {
-    for (int gpu = 0; gpu < gpus; ++gpu) {
-      const SelectedGpu selected{gpu};
-      check(cudaStreamCreateWithFlags(&streams_[static_cast<std::size_t>(gpu)], cudaStreamNonBlocking));
-      data_.push_back(std::make_unique<base::DeviceMemory>(peer_copy_bytes));
-      check(cudaMemset(data_.back()->data(), 0, peer_copy_bytes));
-    }
-  }
-  ~Ring() {
-    for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
-  }
-  Ring(const Ring&) = delete;
-  Ring& operator=(const Ring&) = delete;
-
-  // On the host's clock: the kernels of all GPUs wait for each other, and milliseconds hide the launch.
-  double seconds(Nccl& nccl, int times) {
-    const double start_s = base::monotonic_s();
-    for (int i = 0; i < times; ++i) nccl.all_reduce(data_, peer_copy_bytes / sizeof(float), streams_);
-    for (cudaStream_t stream : streams_) check(cudaStreamSynchronize(stream));
-    return (base::monotonic_s() - start_s) / times;
-  }
-
- private:
-  std::vector<cudaStream_t> streams_;
-  std::vector<std::unique_ptr<base::DeviceMemory>> data_;
-};
-
-// As nccl-tests count: each GPU sends and receives 2 (n - 1) / n of the data.
-Figure measure_all_reduce(int gpus) {
-  Nccl nccl{gpus};
-  Ring ring{gpus};
-  ring.seconds(nccl, 5);
-  std::vector<double> times_s;
-  for (int i = 0; i < 7; ++i) times_s.push_back(ring.seconds(nccl, 5));
-  const double moved = 2.0 * (gpus - 1) / gpus * static_cast<double>(peer_copy_bytes);
-  return {.id = std::string{figure_id::all_reduce},
-          .value = moved / measure::median(times_s),
-          .how = std::to_string(gpus) + " GPUs, 1 GiB"};
 }
 
 Load copy_load(const char* how, void* to, const void* from, std::size_t bytes) {
@@ -178,7 +96,13 @@ void measure_peers(Bench& bench, const Teller& teller) {
 
 void measure_collectives(const Teller& teller) {
   const int gpus = visible_gpus();
-  if (gpus >= 2) teller.figure(figure_id::all_reduce, [&] { return measure_all_reduce(gpus); });
+  if (gpus < 2) return;
+  teller.figure(figure_id::all_reduce, [&] {
+    const CollectiveTime time = measure_collective(gpus, Collective::all_reduce);
+    return Figure{.id = std::string{figure_id::all_reduce},
+                  .value = time.bus_bytes_s(static_cast<std::size_t>(gpus)),
+                  .how = std::to_string(gpus) + " GPUs, " + base::human_bytes(time.bytes)};
+  });
 }
 
 }  // namespace aisp::peak

@@ -20,7 +20,7 @@
 namespace aisp::peak {
 namespace {
 
-constexpr double quick_limit_s = 20, full_limit_s = 300;
+constexpr double quick_limit_s = 20, full_limit_s = 300, fabric_limit_s = 60;
 
 // The GPU itself, then those of its kind whose memory it can address.
 std::vector<std::string> with_peers(const machine::Machine& machine, const machine::Gpu& gpu) {
@@ -93,6 +93,21 @@ std::vector<Answer> ask_all(const std::vector<std::vector<std::string>>& groups,
     std::ranges::move(links.figures, std::back_inserter(answer.figures));
     if (answer.trouble.empty()) answer.trouble = std::move(links.trouble);
   }
+  return answers;
+}
+
+// Asks each GPU for the figures by which GPUs are compared, all at once: what one draws, and how warm it gets, is part of it.
+std::vector<Answer> ask_for_comparison(const std::vector<std::string>& uuids, const Options& options) {
+  std::vector<std::future<Answer>> futures;
+  for (const std::string& uuid : uuids) {
+    Wish wish = wish_of({uuid}, options, Part::chip);
+    wish.limit_s = fabric_limit_s;
+    wish.only = {std::string{figure_id::hbm_read}, std::string{figure_id::hbm_copy}, "bf16"};
+    futures.push_back(std::async(std::launch::async, ask, std::move(wish)));
+  }
+  for (const std::future<Answer>& future : futures) future.wait();
+  std::vector<Answer> answers;
+  for (std::future<Answer>& future : futures) answers.push_back(future.get());
   return answers;
 }
 
@@ -196,6 +211,45 @@ ObtainedLevels obtain_levels(const machine::Machine& machine, int ordinal, const
 
 ObtainedLevels obtain_levels_of_host(const machine::Machine& machine, const Options& options) {
   return levels_by({}, key_of(machine.host), "the host: up to a minute", machine, options);
+}
+
+ObtainedFabric obtain_fabric(const machine::Topology& topology, const std::vector<int>& ordinals, const Options& options) {
+  const machine::Machine& machine = topology.machine;
+  std::vector<std::string> uuids;
+  for (const int ordinal : ordinals) uuids.push_back(machine.gpus.at(static_cast<std::size_t>(ordinal)).uuid);
+  const std::vector<base::FileLock> locks = lock_all(machine, {uuids}, options);
+  options.note(fmt::format("measuring the links of {}: about half a minute", words_for(machine, ordinals)));
+  std::vector<Answer> chips = ask_for_comparison(uuids, options);
+  Wish wish = wish_of(uuids, options);
+  wish.fabric = true;
+  wish.limit_s = fabric_limit_s;
+  Answer answer = ask(wish);
+  if (!answer.fabric) return {.why_not = answer.trouble};
+  Fabric& fabric = *answer.fabric;
+  if (!answer.trouble.empty()) fabric.missing.push_back(fmt::format("links: {}{}", answer.trouble, nccl_advice));
+  for (std::size_t i = 0; i < fabric.gpus.size(); ++i) {
+    FabricGpu& gpu = fabric.gpus[i];
+    gpu.ordinal = ordinals.at(i);
+    gpu.uuid = uuids[i];
+    gpu.name = machine.gpus.at(static_cast<std::size_t>(gpu.ordinal)).name;
+    gpu.figures = std::move(chips[i].figures);
+    const std::string& trouble = chips[i].trouble;
+    if (!trouble.empty()) fabric.missing.push_back(fmt::format("GPU {}: {}", gpu.ordinal, trouble));
+    for (const Figure& figure : gpu.figures)
+      if (!figure.measured()) fabric.missing.push_back(fmt::format("GPU {}, {}: {}", gpu.ordinal, figure.id, figure.why_not));
+  }
+  for (FabricPair& pair : fabric.pairs) {
+    pair.from = ordinals.at(static_cast<std::size_t>(pair.from));
+    pair.to = ordinals.at(static_cast<std::size_t>(pair.to));
+    pair.path = machine::path_text(topology, static_cast<std::size_t>(pair.from), static_cast<std::size_t>(pair.to));
+  }
+  fabric.key = fabric_key(machine, ordinals);
+  try {
+    store(base::cache_folder(), fabric);
+  } catch (const base::Error& error) {
+    options.note(fmt::format("the links are not kept for other commands: {}", error.what()));
+  }
+  return {.fabric = std::move(fabric)};
 }
 
 void ensure(const machine::Machine& machine, const std::vector<int>& gpus, Options options) {

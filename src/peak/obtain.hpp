@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "machine/topology/topology.hpp"
 #include "peak/cache.hpp"
 
 namespace aisp::peak {
@@ -39,6 +40,13 @@ struct ObtainedLevels {
 // Obtains the levels of one GPU, which is locked meanwhile, or of the host. Throws as above.
 ObtainedLevels obtain_levels(const machine::Machine& machine, int ordinal, const Options& options);
 ObtainedLevels obtain_levels_of_host(const machine::Machine& machine, const Options& options);
+
+struct ObtainedFabric {
+  std::optional<Fabric> fabric;  // its `missing` says what could not be measured
+  std::string why_not;           // why there is none
+};
+// Measures, always anew, what is between two GPUs or more, and keeps it for `aisp doctor --topology`. Throws as above.
+ObtainedFabric obtain_fabric(const machine::Topology& topology, const std::vector<int>& ordinals, const Options& options);
 
 // The same for all that a run is about to use, quickly and only where nothing is known; trouble is a note, for recorded
 // ceilings will do. Nothing with AISP_PEAK=off. Throws only when the user interrupts.

@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "peak/bench.hpp"
 #include "peak/levels/levels.hpp"
@@ -17,13 +19,16 @@ inline constexpr std::size_t kib = 1024, mib = 1024 * kib, gib = 1024 * mib;
 // Tells figures to whoever asked, and keeps one failure from costing the others.
 class Teller {
  public:
-  Teller(std::function<void(const Figure&)> tell, double time_up_s) : tell_{std::move(tell)}, time_up_s_{time_up_s} {}
-  // `measure` returns the figure of that id. Not called when the time is up.
+  // `only`: ids of the figures that are asked for; empty: all.
+  Teller(std::function<void(const Figure&)> tell, double time_up_s, std::vector<std::string> only)
+      : tell_{std::move(tell)}, time_up_s_{time_up_s}, only_{std::move(only)} {}
+  // `measure` returns the figure of that id. Not called for a figure that is not asked for, nor when the time is up.
   void figure(std::string_view id, const std::function<Figure()>& measure) const;
 
  private:
   std::function<void(const Figure&)> tell_;
   double time_up_s_;  // on base::monotonic_s()
+  std::vector<std::string> only_;
 };
 
 void measure_memory(Bench& bench, const Teller& teller);

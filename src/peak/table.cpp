@@ -14,29 +14,10 @@
 namespace aisp::peak {
 namespace {
 
-std::string value_text(Unit unit, double value) {
-  switch (unit) {
-    case Unit::bytes_per_second: return base::human_rate(value, "B");
-    case Unit::flop_per_second: return base::human_rate(value, "FLOP");
-    case Unit::seconds: return base::display_ms(value * 1e3);
-  }
-  return {};
-}
-
 std::string beside(Unit unit, double measured, const std::optional<Reference>& reference) {
   if (!reference) return "-";
   return fmt::format("{:.0f} % of {}{}", reference->percent(measured), value_text(unit, reference->value),
                      machine::mark(!reference->doubt.empty()));
-}
-
-std::string sustained_text(Unit unit, const std::optional<Sustained>& sustained) {
-  if (!sustained) return "-";
-  std::string text = value_text(unit, sustained->value);
-  if (sustained->sm_clock_mhz > 0) text += fmt::format(", {} MHz", sustained->sm_clock_mhz);
-  if (sustained->power_w > 0) text += fmt::format(", {:.0f} W", sustained->power_w);
-  if (machine::slows_down(sustained->throttle_reasons))
-    text += fmt::format(", {}", machine::throttle_text(sustained->throttle_reasons));
-  return text;
 }
 
 nlohmann::json reference_json(const std::optional<Reference>& reference, double measured) {
@@ -48,6 +29,25 @@ nlohmann::json reference_json(const std::optional<Reference>& reference, double 
 }
 
 }  // namespace
+
+std::string value_text(Unit unit, double value) {
+  switch (unit) {
+    case Unit::bytes_per_second: return base::human_rate(value, "B");
+    case Unit::flop_per_second: return base::human_rate(value, "FLOP");
+    case Unit::seconds: return base::display_ms(value * 1e3);
+  }
+  return {};
+}
+
+std::string sustained_text(Unit unit, const std::optional<Sustained>& sustained) {
+  if (!sustained) return "-";
+  std::string text = value_text(unit, sustained->value);
+  if (sustained->sm_clock_mhz > 0) text += fmt::format(", {} MHz", sustained->sm_clock_mhz);
+  if (sustained->power_w > 0) text += fmt::format(", {:.0f} W", sustained->power_w);
+  if (machine::slows_down(sustained->throttle_reasons))
+    text += fmt::format(", {}", machine::throttle_text(sustained->throttle_reasons));
+  return text;
+}
 
 std::vector<std::vector<std::string>> table_rows(const Record& record, const machine::Gpu* gpu) {
   std::vector<std::vector<std::string>> rows;

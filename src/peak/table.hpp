@@ -2,6 +2,7 @@
 // Records for people and for scripts.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,10 @@
 #include "peak/figures.hpp"
 
 namespace aisp::peak {
+
+std::string value_text(Unit unit, double value);  // "4.25 TB/s"
+// "675 TFLOP/s, 1455 MHz, 690 W, power cap"; "-" for none
+std::string sustained_text(Unit unit, const std::optional<Sustained>& sustained);
 
 // The first row is the heading. `gpu`: whose references are shown; null for the host.
 std::vector<std::vector<std::string>> table_rows(const Record& record, const machine::Gpu* gpu);

@@ -14,7 +14,7 @@ with warnings.catch_warnings():
 SCHEMAS = SOURCE / "docs/schema"
 PAGE = SOURCE / "docs/report-formats.md"
 NAMES = ("analysis", "comparison", "configuration", "counted", "doctor", "estimate", "expectations", "explain", "history", "levels",
-         "manifest", "peak", "result", "results-log", "roofline", "selftest", "specs", "suite", "sweep", "targets", "topology")
+         "links", "manifest", "peak", "result", "results-log", "roofline", "selftest", "specs", "suite", "sweep", "targets", "topology")
 
 
 def load(name):

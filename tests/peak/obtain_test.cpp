@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/system/files.hpp"
 #include "machine/gpu_lock.hpp"
+#include "peak/child.hpp"
 
 namespace aisp::peak {
 namespace {
@@ -200,6 +201,37 @@ TEST_F(Obtain, EnsureTurnsTroubleIntoANoteAndCanBeSwitchedOff) {
   unsetenv("AISP_PEAK");
   ensure(machine_, {}, options_);
   EXPECT_THAT(notes_, IsEmpty()) << "a run without GPUs waits for nothing";
+}
+
+// In one process for each GPU the figures, then in one for all the links; each GPU keeps its own number.
+TEST_F(Obtain, LinksAreMeasuredAfterAllGpusAtOnceAndKept) {
+  add_gpu();
+  add_gpu();
+  child(
+      "if grep -q '\"fabric\":true' " + (folder_.path() / "request").string() +
+      R"(; then echo '{"fabric":{"schema_version":1,"key":{"of":"","model":"","driver":"","power_limit_w":0,"cpus":0},)"
+      R"("measured_utc":"2026","gpus":[{"ordinal":0,"uuid":"","name":"","figures":[]},)"
+      R"({"ordinal":1,"uuid":"","name":"","figures":[]}],"pairs":[{"from_gpu":0,"to_gpu":1,"path":"","direct":true,"bytes_s":3e11,)"
+      R"("both_bytes_s":6e11,"latency_s":7e-7}],"nccl":"","times":[],"missing":["collectives: no NCCL"]}}' >&3; else )" +
+      figure("hbm_read", "4e12") + "fi\n" + done);
+  const machine::Topology topology{.machine = machine_, .gpus = std::vector<machine::GpuTopology>(3), .host = {}};
+  const ObtainedFabric obtained = obtain_fabric(topology, {0, 2}, options_);
+  ASSERT_TRUE(obtained.fabric) << obtained.why_not;
+  const Fabric& fabric = *obtained.fabric;
+  EXPECT_THAT(fabric.missing, ElementsAre("collectives: no NCCL"));
+  ASSERT_EQ(fabric.gpus.size(), 2u);
+  EXPECT_EQ(fabric.gpus[1].ordinal, 2);
+  EXPECT_EQ(fabric.gpus[1].uuid, "GPU-3");
+  EXPECT_EQ(fabric.gpus[1].find("hbm_read")->value, 4e12);
+  EXPECT_NE(fabric.find(0, 2), nullptr);
+  EXPECT_TRUE(load_fabric(folder_.path() / "aisp", fabric_key(machine_, {0, 2})));
+  EXPECT_FALSE(load_fabric(folder_.path() / "aisp", fabric_key(machine_, {0, 1})));
+}
+
+TEST_F(Obtain, LinksThatHangSayAtWhat) {
+  child(R"(echo '{"next":"NCCL 2.28.3 was making communicators for 8 GPUs"}' >&3; sleep 30)");
+  const Answer answer = ask({.gpus = {"GPU-1"}, .fabric = true, .limit_s = 0.5, .executable = options_.executable});
+  EXPECT_THAT(answer.trouble, HasSubstr("not done within 500 ms (NCCL 2.28.3 was making communicators for 8 GPUs)"));
 }
 
 }  // namespace

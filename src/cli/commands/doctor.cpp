@@ -12,6 +12,7 @@
 #include "base/system/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/commands/peak_links.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "evidence/json.hpp"
@@ -82,11 +83,14 @@ base::Exit examine_machine(bool as_json_text, const std::string& artifacts, cons
 
 base::Exit show_topology(bool as_json_text, const base::Painter& paint) {
   const machine::Topology topology = machine::probe_topology();
+  nlohmann::json links;
+  const std::string known = known_links(topology, links);
   if (as_json_text) {
     nlohmann::json json = machine::topology_json(topology);
     json["schema_version"] = evidence::schema_version;
+    json["links"] = std::move(links);
     print(evidence::json_text(json, 2) + '\n');
-  } else show(machine::topology_text(topology, paint));
+  } else show(machine::topology_text(topology, paint) + known);
   return base::Exit::good;
 }
 

@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/commands/peak_levels.hpp"
+#include "cli/commands/peak_links.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "evidence/json.hpp"
@@ -27,7 +28,9 @@ struct PeakFlags {
   bool refresh = false;
   bool quick = false;
   bool levels = false;
-  std::string svg;
+  bool links = false;
+  std::string svg, csv, markdown;
+  std::vector<std::string> peers;
   std::vector<int> gpus;
 };
 
@@ -64,10 +67,17 @@ Shown shown_of(const std::string& what, const peak::Obtained& obtained, const ma
 
 Exit measure_peaks(const PeakFlags& flags) {
   base::install_interrupt_handlers();
-  const machine::Machine machine = machine::probe();
-  const std::vector<int> gpus = wanted_gpus(machine, flags.gpus);
   peak::Options options{.quick = flags.quick, .refresh = flags.refresh, .purpose = "aisp peak"};
   options.note = [](const std::string& line) { note("aisp: " + line); };
+  if (flags.links) {
+    const machine::Topology topology = machine::probe_topology();
+    return show_links(topology, wanted_gpus(topology.machine, flags.gpus), options,
+                      {.json = flags.json, .svg = flags.svg, .csv = flags.csv, .markdown = flags.markdown, .peers = flags.peers});
+  }
+  if (!flags.svg.empty() && !flags.levels)
+    throw Error{Exit::usage, "--svg: it draws what --levels or --links measures; give one of them too"};
+  const machine::Machine machine = machine::probe();
+  const std::vector<int> gpus = wanted_gpus(machine, flags.gpus);
   if (flags.levels) return show_levels(machine, gpus, options, {.json = flags.json, .svg = flags.svg});
   json list = json::array();
   std::string text;
@@ -113,12 +123,32 @@ void add_peak(CLI::App& app, Action& action) {
                      "latency and bandwidth of registers, shared memory, caches, memory and address translation instead, and the "
                      "sizes that their steps tell")
           ->excludes(quick);
+  CLI::Option* links =
+      command
+          ->add_flag("--links", options->links,
+                     "copies from each GPU to each, NCCL's collectives by size, and GPUs and links that are slower than their "
+                     "neighbours instead; always measured anew. Status 3: one is slow, 1: a collective gave wrong results")
+          ->excludes(quick)
+          ->excludes(levels);
+  command
+      ->add_option("--peers", options->peers,
+                   "with --links: compare with these GPUs too, recorded elsewhere by --links --json; repeats")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("FILE")
+      ->needs(links);
+  command->add_option("--csv", options->csv, "with --links: one value a row; - is the standard output, instead of the tables")
+      ->type_name("FILE")
+      ->needs(links);
+  command->add_option("--markdown", options->markdown, "with --links: the tables as Markdown, likewise")
+      ->type_name("FILE")
+      ->needs(links);
   command
       ->add_option("--svg", options->svg,
-                   "with --levels: the staircase of the first GPU, or of the host without one, as a picture; - is the "
-                   "standard output, instead of the table")
-      ->type_name("FILE")
-      ->needs(levels);
+                   "with --levels: the staircase of the first GPU, or of the host without one, as a picture; with --links: the "
+                   "collectives by size; - is the standard output, instead of the table")
+      ->type_name("FILE");
   command->callback([options, &action] { action = [options] { return measure_peaks(*options); }; });
 }
 

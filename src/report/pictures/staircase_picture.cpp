@@ -28,7 +28,7 @@ std::vector<double> ticks_of(const Staircase& staircase) {
 
 LineChart chart_of(const Staircase& staircase) {
   LineChart chart{.title = staircase.title,
-                  .x_title = "working set",
+                  .x_title = staircase.x_title,
                   .y_title = staircase.y_title,
                   .logarithmic_x = true,
                   .logarithmic_y = true,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latency over the working set, as everybody knows it: both axes logarithmic, the levels named where they end.
+// Latency over the working set, or the like over another size in bytes: both axes logarithmic, the levels named where they end.
 #pragma once
 #include <string>
 #include <vector>
@@ -20,8 +20,9 @@ struct Staircase {
   };
   std::string title, y_title;  // "latency of a load"
   std::string unit;            // " ns"
-  std::vector<Line> lines;
-  std::vector<Mark> marks;
+  std::vector<Line> lines{};
+  std::vector<Mark> marks{};
+  std::string x_title = "working set";
 };
 
 // Below each other, alone in a file.

@@ -80,6 +80,21 @@ class Peak(EndToEnd):
         self.assert_code(self.peak("--levels"), 2)
         self.assert_code(self.call("peak", "--svg", "a.svg", env=NO_GPU), 2)
 
+    def test_links_take_two_gpus(self):
+        finished = self.call("peak", "--links", env=NO_GPU)
+        self.assert_code(finished, 4)
+        self.assert_one_error_line(finished, "--links", "two GPUs")
+        (self.work / "other.json").write_text('{"schema_version": 1}')
+        peers = self.call("peak", "--links", "--peers", "other.json", env=NO_GPU)
+        self.assert_code(peers, 2)
+        self.assert_one_error_line(peers, "other.json", "aisp peak --links --json")
+        both = self.call("peak", "--links", "--json", "--csv", "-", env=NO_GPU)
+        self.assert_code(both, 2)
+        self.assert_one_error_line(both, "--json", "--csv")
+        self.assert_code(self.call("peak", "--links", "--csv", "/proc/links.csv", env=NO_GPU), 4)
+        for flags in (("--links", "--levels"), ("--csv", "a.csv"), ("--peers", "a.json")):
+            self.assert_code(self.call("peak", *flags, env=NO_GPU), 2)
+
     def test_broken_cache(self):
         self.peak()
         (file,) = (self.work / "cache/aisp/peak").iterdir()

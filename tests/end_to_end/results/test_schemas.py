@@ -22,7 +22,7 @@ NO_UNIT = {"schema_version", "before_raw", "after_raw", "inputs_drawn", "inputs_
            "performance_rank", "parameters", "active_parameters", "layers", "hidden",
            "heads", "kv_heads", "head_dim", "experts", "experts_per_token", "batch", "context", "prompt", "gpus_needed", "largest_batch",
            "count", "launches", "launch_calls", "gaps", "grid", "grids", "block", "cluster", "registers", "waves", "allocations",
-           "kernels", "pairs", "geometric_mean", "tokens_per_second_per_gpu", "voluntary_switches", "involuntary_switches", "minor_faults", "major_faults", "ridge_batch", "ridge_batch_weights_alone", "far_share", "mfu", "m", "k", "n"}
+           "kernels", "pairs", "geometric_mean", "tokens_per_second_per_gpu", "voluntary_switches", "involuntary_switches", "minor_faults", "major_faults", "ridge_batch", "ridge_batch_weights_alone", "far_share", "from_gpu", "to_gpu", "usual", "deviations", "mfu", "m", "k", "n"}
 
 
 def walk(schema, path=""):

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// aisp peak --links
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "machine/topology/topology.hpp"
+#include "peak/obtain.hpp"
+
+namespace aisp::cli {
+
+struct LinkFlags {
+  bool json = false;
+  std::string svg, csv, markdown;  // files; empty: none
+  std::vector<std::string> peers;  // files of --links --json
+};
+
+// Shows what is between GPUs. Exit::failed: a collective gave wrong results; Exit::regression: a GPU or a link is slow.
+base::Exit show_links(const machine::Topology& topology, const std::vector<int>& gpus, const peak::Options& options,
+                      const LinkFlags& flags);
+
+// Returns what aisp peak --links found on this machine last, as lines and in `json`; how to measure it, where it never ran.
+std::string known_links(const machine::Topology& topology, nlohmann::json& json);
+
+}  // namespace aisp::cli
