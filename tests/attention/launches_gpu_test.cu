@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pass refuses when it is made, and two launches that run at the same time.
+// A pass refuses heads and strides that do not fit, and two launches that run at the same time need counters of their own.
 #include <gmock/gmock.h>
 
 #include "bench.hpp"
@@ -14,7 +14,7 @@ using CausalPass = ForwardPass<128, 128, Causal, Dense, Scaled, false, LongestFi
 struct Heads {
   std::size_t q, k, v, o;
 };
-// What is wrong with so many heads; empty where nothing is. With `row` elements from one row of Q to the next.
+// Returns what the pass says of so many heads, and of `row` elements from one row of Q to the next; nothing if it is made.
 std::string refusal(const Heads& heads, std::size_t row = 128) {
   constexpr std::size_t rows = 128, columns = 128;
   const OnGpu<bf16> memory{std::vector<bf16>(32 * rows * columns)};
