@@ -15,7 +15,7 @@
 namespace aisp::ch07 {
 namespace {
 
-constexpr int threads = 256, warps = threads / 32;
+constexpr int threads = 256;
 constexpr int columns = 16384;
 constexpr int stages = 4;  // boxes in shared memory: one in work, three on their way
 
@@ -70,18 +70,27 @@ __global__ __launch_bounds__(threads) void element_by_element_kernel(const float
   S::sobel_to(out, left, top, box[0]);
 }
 
-// A warp takes whole rows of the box.
+// A thread takes four neighbours of the tile's own columns at a time, all of them before it stores the first, and then one pixel
+// of the two columns beside the tile.
 template <class S>
-__global__ __launch_bounds__(threads) void row_loops_kernel(const float* in, float* out, int rows) {
-  __shared__ float box[S::box_rows][S::box_columns];
+__global__ __launch_bounds__(threads) void row_vectors_kernel(const float* in, float* out, int rows) {
+  __shared__ __align__(16) float box[S::box_rows][S::box_columns];
+  constexpr int vectors = S::tile_columns / 4, each = (vectors * S::box_rows + threads - 1) / threads;
+  static_assert(2 * S::box_rows <= threads);
   const int left = blockIdx.x * S::tile_columns, top = blockIdx.y * S::tile_rows;
-  for (int y = threadIdx.x / 32; y < S::box_rows; y += warps) {
-    const bool inside = top + y >= 1 && top + y <= rows;
-    const float* row = in + static_cast<std::ptrdiff_t>(top + y - 1) * columns + left - 1;
+  const auto y = [](int k) { return static_cast<int>(threadIdx.x + k * threads) / vectors; };
+  const int x = threadIdx.x % vectors * 4, side = threadIdx.x % 2 * (S::tile_columns + 1) - 1, side_y = threadIdx.x / 2;
+  float4 loaded[each];
 #pragma unroll
-    for (int x = threadIdx.x % 32; x < S::tile_columns + 2; x += 32)
-      box[y][x + S::margin - 1] = inside && left + x >= 1 && left + x <= columns ? row[x] : 0;
+  for (int k = 0; k < each; ++k) {
+    const int from = top + y(k) - 1;
+    const bool inside = y(k) < S::box_rows && from >= 0 && from < rows;
+    loaded[k] = inside ? *reinterpret_cast<const float4*>(in + static_cast<std::size_t>(from) * columns + left + x) : float4{};
   }
+  if (side_y < S::box_rows) box[side_y][S::margin + side] = pixel_or_zero(in, left + side, top - 1 + side_y, rows);
+#pragma unroll
+  for (int k = 0; k < each; ++k)
+    if (y(k) < S::box_rows) *reinterpret_cast<float4*>(&box[y(k)][S::margin + x]) = loaded[k];
   __syncthreads();
   S::sobel_to(out, left, top, box[0]);
 }
@@ -172,8 +181,8 @@ class TmaBulkTensor2d final : public Workload {
   void element_by_element(Launch& launch) {
     with_shape([&]<class S>(S) { launch(element_by_element_kernel<S>, tiles<S>(), in_, out_, rows_); });
   }
-  void row_loops(Launch& launch) {
-    with_shape([&]<class S>(S) { launch(row_loops_kernel<S>, tiles<S>(), in_, out_, rows_); });
+  void row_vectors(Launch& launch) {
+    with_shape([&]<class S>(S) { launch(row_vectors_kernel<S>, tiles<S>(), in_, out_, rows_); });
   }
   void tma_tile(Launch& launch) {
     with_shape([&]<class S>(S) { launch(tma_tile_kernel<S>, tiles<S>(), boxes<S>(), out_); });
@@ -229,7 +238,7 @@ extern constinit const Pair tma_bulk_tensor_2d{
     .lesson = "tma_tile",
     .make = make<TmaBulkTensor2d>,
     .baseline = {.name = "element_by_element", .run = call<&TmaBulkTensor2d::element_by_element>},
-    .optimized = variants({{.name = "row_loops", .run = call<&TmaBulkTensor2d::row_loops>},
+    .optimized = variants({{.name = "row_vectors", .run = call<&TmaBulkTensor2d::row_vectors>},
                            {.name = "tma_tile", .run = call<&TmaBulkTensor2d::tma_tile>},
                            {.name = "tma_tile_ring", .run = call<&TmaBulkTensor2d::tma_tile_ring>},
                            {.name = "tma_tile_ring_store", .run = call<&TmaBulkTensor2d::tma_tile_ring_store>}}),

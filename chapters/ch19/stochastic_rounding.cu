@@ -28,7 +28,7 @@ constexpr unsigned threads = 256;
 struct Adam {
   float learning_rate, beta_1, beta_2, epsilon, decay, inverse_bias_1, inverse_bias_2;
 };
-constexpr Adam third_step{.learning_rate = 1e-3f,
+constexpr Adam third_step{.learning_rate = 1e-4f,
                           .beta_1 = 0.9f,
                           .beta_2 = 0.95f,
                           .epsilon = 1e-8f,

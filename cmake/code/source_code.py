@@ -2,7 +2,7 @@
 """The host's part of a pair as its source says it: the tokens of its file, and of the headers that it includes those declarations
 that it can reach by name. Comments and layout are no tokens; functions of the GPU alone count by their instructions instead
 (device_code.py). Nor does what a pair says of its variants, nor what it reports beside their times, nor which sizes it takes beside
-the full ones: none of it changes what runs."""
+the full ones, nor what only refuses arguments: none of it changes what runs."""
 import re
 from pathlib import Path
 
@@ -26,6 +26,8 @@ SAID = {"teaches", "lesson", "gains_over", "edges", "same_bits_as", "groups", "k
 # Fields of a size that limit its values.
 LIMITS = {"multiple", "least", "most"}
 ROLES = {"optimized", "controls", "libraries"}
+# Statements that throw where nothing can be computed from what is given, and do nothing else.
+REFUSAL = "refuse_unless"
 TYPES = {"struct", "class", "union", "enum"}
 # Their parentheses are not those of a function's parameters.
 ATTRIBUTES = {"alignas", "__launch_bounds__", "decltype", "noexcept", "requires", "__attribute__", "explicit", "__align__"}
@@ -76,6 +78,19 @@ def without_limits(code):
             at = after_initializer(code, at)
             if code[at:at + 1] == ["}"] and kept[-1] == ",":
                 kept.pop()
+        else:
+            kept.append(code[at])
+            at += 1
+    return kept
+
+
+def without_refusals(code):
+    """The tokens without statements that only refuse arguments: a run that ends is the same without them."""
+    kept, at = [], 0
+    while at < len(code):
+        end = after_group(code, at + 1) if code[at:at + 2] == [REFUSAL, "("] else at
+        if end > at and code[end:end + 1] == [";"]:
+            at = end + 1
         else:
             kept.append(code[at])
             at += 1
@@ -285,10 +300,10 @@ class Sources:
 
     def host_code(self, source):
         """Text that is equal for equal code: the file's tokens, then what it reaches in headers, wherever that stands."""
-        own = without_words(without_limits(tokens(Path(source).read_text())))
+        own = without_refusals(without_words(without_limits(tokens(Path(source).read_text()))))
         known = {token for token in own if is_word(token)}
         waiting = [(names_of(part), part) for header in self.headers(source)
-                   for part in map(host_part, declarations(without_limits(tokens(header.read_text()))))
+                   for part in map(host_part, declarations(without_refusals(without_limits(tokens(header.read_text())))))
                    if part not in ([], [";"], ["}"])]
         reached = []
         while True:

@@ -45,7 +45,7 @@ KERNELS = {
     "copy_scalar": [("10add_kernelILi2E", "LDG.E.U16 STG.E.U16", "LDG.E.128"), ("10add_kernelILi16E", "LDG.E.128 STG.E.128", "LDG.E.U16"),
                     ("eight_scalars_kernel", "LDG.E.U16 STG.E.U16", "LDG.E.128")],
     "texture": [("gathers_kernel", "LDG", "TEX"), ("texture_fetch_kernel", "TEX.LL", "LDG"), ("texture_filter_kernel", "TEX.LL", "LDG FRND")],
-    "tma_bulk_tensor_2d": [("row_loops_kernel", "LDG.E STS", "UTMALDG"), ("tma_tile_kernel", "UTMALDG.2D STG.E", "LDG"),
+    "tma_bulk_tensor_2d": [("row_vectors_kernel", "LDG.E.128 STS.128", "UTMALDG"), ("tma_tile_kernel", "UTMALDG.2D STG.E", "LDG"),
                            ("tma_tile_ring_kernel Lb1E", "UTMALDG.2D UTMASTG.2D", "LDG STG")],
     "alignment": [("funnel_shift_kernel", "LDG.E.128 SHFL SHF STG.E.128", "LDG.E.U16"), ("aligned_stores_kernel", "LDG.E.U16 STG.E.128", "")],
     # Chapter 8. Behind the order of launch_bounds stand its promises: the most threads, and the fewest blocks.

@@ -108,6 +108,17 @@ class HostCode(TemporaryTree):
         self.assertNotEqual(self.code(), self.code(own=changed(OWN, "Ring<4>", "Ring<5>")))
         self.assertNotEqual(self.code(own=OWN + 'const char* text = "a  b";'), self.code(own=OWN + 'const char* text = "a b";'))
 
+    def test_what_only_refuses_arguments_does_not_count(self):
+        box = "struct Box { explicit Box(int n) { keep(n); } };\n"
+        code = self.code(own=OWN + box)
+        refusing = changed(box, "{ keep", '{ refuse_unless(n % 8 == 0, "n is " + text(n)); keep')
+        self.assertEqual(code, self.code(own=OWN + refusing))
+        checked = changed(HEADER, "inline int unrelated", "inline void refuse_unless(bool holds, const char* otherwise) { act(); }\ninline int unrelated")
+        self.assertEqual(code, self.code(own=OWN + refusing, header=checked))
+        for before, after in (("refuse_unless(n % 8", "if (refuse_unless(n) && n % 8"), ('); keep', '), keep'), ("refuse_unless", "refuse")):
+            with self.subTest(after):
+                self.assertNotEqual(code, self.code(own=OWN + changed(refusing, before, after)))
+
     def test_what_a_pair_says_of_its_variants_does_not_count(self):
         pair = """extern const Pair box{
     .teaches = "what it shows",

@@ -30,6 +30,10 @@ class BackwardPass {
   BackwardPass(const BackwardTensors& t, const Work& given)
       : work{given}, maps_{map_of(t.q, head_size, 64),   map_of(t.k, head_size, tile_keys), map_of(t.v, head_size, tile_keys),
                            map_of(t.d_o, head_size, 64), map_of(t.d_k, head_size, 64),      map_of(t.d_v, head_size, 64)} {
+    refuse_unless(in_groups(t.q.heads, t.k.heads), uneven_groups(t.q.heads, t.k.heads));
+    refuse_unless(t.v.heads == t.k.heads, other_heads("V", t.v.heads, "K", t.k.heads));
+    refuse_unless(t.d_q.heads == t.q.heads, other_heads("dQ", t.d_q.heads, "Q", t.q.heads));
+    refuse_unless(t.d_k.heads == t.k.heads, other_heads("dK", t.d_k.heads, "K", t.k.heads));
     work.heads = static_cast<int>(t.q.heads), work.kv_heads = static_cast<int>(t.k.heads);
     work.sequences = static_cast<int>(t.q.sequences);
     work.o = t.o.data, work.o_strides = t.o.strides;

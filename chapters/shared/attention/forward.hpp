@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "arguments.hpp"
 #include "forward.cuh"
 
 namespace aisp::attention {
@@ -34,6 +35,9 @@ inline Tensor rows_first(const bf16* data, std::size_t sequences, std::size_t ro
 
 // Boxes of 64 columns.
 inline CUtensorMap map_of(const Tensor& tensor, std::size_t columns, unsigned box_rows) {
+  refuse_unless(tensor.strides.row % 8 == 0 && tensor.strides.head % 8 == 0 && tensor.strides.sequence % 8 == 0,
+                "rows, heads and sequences must lie multiples of 8 elements apart, not " + std::to_string(tensor.strides.row) +
+                    ", " + std::to_string(tensor.strides.head) + " and " + std::to_string(tensor.strides.sequence));
   const std::uint64_t sizes[] = {columns, tensor.rows, tensor.heads, tensor.sequences};
   const std::uint64_t strides[] = {tensor.strides.row * sizeof(bf16), tensor.strides.head * sizeof(bf16),
                                    tensor.strides.sequence * sizeof(bf16)};
@@ -69,6 +73,9 @@ class ForwardPass {
         maps_{map_of(tensors.q, head_size, Shape<head_size, value_size>::query_rows),
               map_of(tensors.k, head_size, Keys::box_rows), map_of(tensors.v, value_size, Keys::box_rows),
               map_of(tensors.o, value_size, Shape<head_size, value_size>::query_rows)} {
+    refuse_unless(in_groups(tensors.q.heads, tensors.k.heads), uneven_groups(tensors.q.heads, tensors.k.heads));
+    refuse_unless(tensors.v.heads == tensors.k.heads, other_heads("V", tensors.v.heads, "K", tensors.k.heads));
+    refuse_unless(tensors.o.heads == tensors.q.heads, other_heads("O", tensors.o.heads, "Q", tensors.q.heads));
     work.o = const_cast<bf16*>(tensors.o.data);
     work.o_strides = tensors.o.strides;
     work.group = static_cast<int>(tensors.q.heads / tensors.k.heads);

@@ -4,6 +4,8 @@
 // are taken for granted, so that rows need not be split over blocks. The products run on tensor cores, as 4 of 16 rows: what is
 // wasted there costs nothing, while FMAs for four heads would need a third of all issue slots. Rows go from global memory
 // straight into fragments; the order of the head's dimensions within a product is free, so a lane keeps the 16 bytes it loads.
+// Unlike decode_kernel of chapters/shared/attention it takes the newest row from the step's input and writes it into the cache,
+// so that a step is one kernel.
 #pragma once
 #include <aisp/device/matrix.cuh>
 
