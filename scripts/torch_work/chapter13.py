@@ -73,10 +73,10 @@ def custom_allocator(torch):
 def stream_ordered_pool(torch):
     t, tokens = torch.t, torch.size(2048, 64)
     words = [tokens * (4096 if i % 2 == 0 else 14336) // 2 for i in range(64)]
-    space = t.empty(sum(words), dtype=t.int32)
+    space, offsets = t.empty(sum(words), dtype=t.int32), [sum(words[:i]) for i in range(len(words))]
 
     def fixed(i, count):
-        return space[sum(words[:i]):][:count]
+        return space[offsets[i]:offsets[i] + count]
 
     def steps(make, after=lambda: None, count=3):
         def run():
@@ -105,7 +105,7 @@ def expandable_segments(torch):
     total, cap, experts = torch.size(1600, 160) * MIB, torch.size(2048, 256) * MIB, 24
     if not torch.gpu:
         raise RuntimeError("needs a GPU")
-    set_allocator = getattr(t.cuda.memory, "_set_allocator_settings", None) or t._C._accelerator_setAllocatorSettings
+    set_allocator = getattr(t._C, "_accelerator_setAllocatorSettings", None) or t.cuda.memory._set_allocator_settings
 
     def sizes(draw, skewed):
         shares = [25 ** draw.random() for _ in range(experts)]
@@ -146,9 +146,8 @@ def expandable_segments(torch):
             return (f"reserves {(now['reserved_bytes.all.peak'] - start['reserved']) / MIB:.0f} MiB, "
                     f"{now['num_alloc_retries'] - start['num_alloc_retries']} retries, {now['num_device_alloc'] - start['num_device_alloc']} segments from the driver")
         return Variant(name, lambda: [step(one) for one in start["steps"]], before=before, start="at once", also=also)
-    plain = "expandable_segments:False,roundup_power2_divisions:0"
-    return [variant("segments", plain), variant("roundup_power2_divisions", plain.replace("divisions:0", "divisions:8")),
-            variant("expandable_segments", "expandable_segments:True"), variant("no_cap", plain, capped=False)]
+    plain = "expandable_segments:False"
+    return [variant("segments", plain), variant("expandable_segments", "expandable_segments:True"), variant("no_cap", plain, capped=False)]
 
 
 def of_memory(torch, run):
@@ -182,8 +181,11 @@ def activation_checkpointing(torch):
         return y
 
     def variant(name, through, compiles=False):
-        return Variant(name, lambda: t.autograd.grad(forward(through), wanted, dy), compiles=compiles,
-                       also=lambda: f"keeps {of_memory(torch, lambda: forward(through)):.0f} MB")
+        def run():
+            for tensor in wanted:
+                tensor.grad = None
+            forward(through).backward(dy)
+        return Variant(name, run, compiles=compiles, also=lambda: f"keeps {of_memory(torch, lambda: forward(through)):.0f} MB")
     return [variant("save_all", block),
             variant("checkpoint", lambda *of: checkpoint(block, *of, use_reentrant=False)),
             variant("checkpoint_reentrant", lambda *of: checkpoint(block, *of, use_reentrant=True)),
