@@ -92,6 +92,11 @@ class Torch:
         self.t.compiler.reset()
         if self.gpu:
             self.t.cuda.empty_cache()
+            self.t.cuda.set_per_process_memory_fraction(1.0)
+            self.set_allocator("expandable_segments:False")
+
+    def set_allocator(self, setting):
+        (getattr(self.t._C, "_accelerator_setAllocatorSettings", None) or self.t.cuda.memory._set_allocator_settings)(setting)
 
     def graph(self, run):
         """Returns a replay of what `run` queues, captured at the first call."""

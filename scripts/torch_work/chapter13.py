@@ -43,9 +43,8 @@ def custom_allocator(torch):
                 else:
                     memory[tensor] = make(size)
         return run
-    variants = [Variant("python_alone", through(abs, abs), start="host", per=count)]
     if not torch.gpu:
-        return variants
+        return [Variant("python_alone", through(abs, abs), start="host", per=count)]
     loaded = re.search(r"\S*libcudart\S*", pathlib.Path("/proc/self/maps").read_text())
     cudart, stream, at = ctypes.CDLL(loaded[0]), ctypes.c_void_p(torch.t.cuda.current_stream().cuda_stream), ctypes.c_void_p()
     pool, all_bytes = ctypes.c_void_p(), ctypes.c_uint64(2**64 - 1)
@@ -61,19 +60,19 @@ def custom_allocator(torch):
         return through(lambda size: checked(make(size)), lambda address: checked(free(ctypes.c_void_p(address))))
     by_reference, raw = ctypes.byref(at), torch.t._C
     number = stream.value or 0
-    variants += [
+    return [
+        Variant("calls_alone", of_cuda(lambda _: cudart.cudaPeekAtLastError(), lambda _: cudart.cudaPeekAtLastError()), start="host", per=count),
         Variant("caching_allocator", through(lambda size: raw._cuda_cudaCachingAllocator_raw_alloc(size, number),
                                              raw._cuda_cudaCachingAllocator_raw_delete), start="host", per=count),
         Variant("cudaMallocAsync", of_cuda(lambda size: cudart.cudaMallocAsync(by_reference, ctypes.c_size_t(size), stream),
                                            lambda address: cudart.cudaFreeAsync(address, stream)), start="host", per=count),
         Variant("cudaMalloc", of_cuda(lambda size: cudart.cudaMalloc(by_reference, ctypes.c_size_t(size)), cudart.cudaFree), start="host", per=count)]
-    return variants
 
 
 def stream_ordered_pool(torch):
     t, tokens = torch.t, torch.size(2048, 64)
     words = [tokens * (4096 if i % 2 == 0 else 14336) // 2 for i in range(64)]
-    space, offsets = t.empty(sum(words), dtype=t.int32), [sum(words[:i]) for i in range(len(words))]
+    space, offsets = t.empty(sum(words), dtype=t.float32), [sum(words[:i]) for i in range(len(words))]
 
     def fixed(i, count):
         return space[offsets[i]:offsets[i] + count]
@@ -93,7 +92,7 @@ def stream_ordered_pool(torch):
         return run
 
     def made(_, count):
-        return t.empty(count, dtype=t.int32)
+        return t.empty(count, dtype=t.float32)
     variants = [Variant("caching_allocator", steps(made), start="at once"), Variant("fixed_buffers", steps(fixed), start="at once")]
     if torch.gpu:
         variants.append(Variant("empty_cache_each_step", steps(made, t.cuda.empty_cache), before=steps(made, count=1), start="at once"))
@@ -105,7 +104,6 @@ def expandable_segments(torch):
     total, cap, experts = torch.size(1600, 160) * MIB, torch.size(2048, 256) * MIB, 24
     if not torch.gpu:
         raise RuntimeError("needs a GPU")
-    set_allocator = getattr(t._C, "_accelerator_setAllocatorSettings", None) or t.cuda.memory._set_allocator_settings
 
     def sizes(draw, skewed):
         shares = [25 ** draw.random() for _ in range(experts)]
@@ -116,7 +114,7 @@ def expandable_segments(torch):
     def step(of_experts):
         for attempt in range(2):
             try:
-                buffers = [t.empty(size // 4, dtype=t.int32).fill_(e) for e, size in enumerate(of_experts)]
+                buffers = [t.empty(size // 4, dtype=t.float32).fill_(e) for e, size in enumerate(of_experts)]
                 return [buffer.sum() for buffer in buffers]
             except t.cuda.OutOfMemoryError:  # no free block is large enough, although enough bytes are free
                 if attempt == 1:
@@ -131,7 +129,7 @@ def expandable_segments(torch):
         def before():
             t.cuda.synchronize()
             t.cuda.empty_cache()
-            set_allocator(setting)
+            torch.set_allocator(setting)
             limit = (t.cuda.memory_reserved() + cap) / t.cuda.get_device_properties(0).total_memory
             t.cuda.set_per_process_memory_fraction(limit if capped else 1.0)
             start.update(reserved=t.cuda.memory_reserved(), steps=[sizes(rounds, number == 4) for number in range(8)])
@@ -142,7 +140,6 @@ def expandable_segments(torch):
 
         def also():
             now = t.cuda.memory_stats()
-            t.cuda.set_per_process_memory_fraction(1.0)
             return (f"reserves {(now['reserved_bytes.all.peak'] - start['reserved']) / MIB:.0f} MiB, "
                     f"{now['num_alloc_retries'] - start['num_alloc_retries']} retries, {now['num_device_alloc'] - start['num_device_alloc']} segments from the driver")
         return Variant(name, lambda: [step(one) for one in start["steps"]], before=before, start="at once", also=also)
