@@ -353,8 +353,8 @@ class DisaggregatedInference final : public Workload {
 
 extern constinit const Pair disaggregated_inference{
     .teaches =
-        "replicas that compute prompts first stop all tokens for each prompt; a GPU for prompts and one for tokens keep the "
-        "gap at a decode step",
+        "replicas that compute prompts first stop all tokens for each prompt; a GPU for prompts and one for tokens keep "
+        "the longest gap near a decode step",
     .lesson = "disaggregated",
     .make = make<DisaggregatedInference>,
     .baseline = {.name = "prompts_first",

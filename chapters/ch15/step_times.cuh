@@ -17,7 +17,7 @@ __device__ __forceinline__ unsigned long long now() {
   return time;
 }
 static __global__ void start_clock_kernel(Times* times) { times->begin = now(); }
-// What decode rows have chosen; their positions have been moved on already, or not. A block to each row.
+// The tokens that decode rows have chosen; their positions have been moved on already, or not. A block to each row.
 struct Decoded {
   Batch batch;
   const int *next, *lengths;

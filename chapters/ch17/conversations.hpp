@@ -59,7 +59,7 @@ class Conversations {
     for (int r = 0; r < requests; ++r) to.gpu[size(r)] = matches[size(r)][1].size() > matches[size(r)][0].size() ? 1 : 0;
     return to;
   }
-  // Where the first GPU has more to do, the second one takes requests over, and pulls their pages.
+  // Returns an assignment in which the second GPU takes requests of the first, with their pages, while that one has more to do.
   Assignment by_prefix_and_load(const Matches& matches) const {
     Assignment to = by_prefix(matches);
     std::array<int, gpus> load{};

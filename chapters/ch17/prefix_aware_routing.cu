@@ -67,7 +67,7 @@ class PrefixAwareRouting final : public Workload {
     for (int i = 0; i < most_steps; ++i) done_[0][size(i)] = setup.event(0), done_[1][size(i)] = setup.event(1);
   }
 
-  // Of the two GPUs each computes half of the new tokens, and reads the weights.
+  // Each of the two GPUs computes half of the new tokens, and reads the weights.
   Cost cost() const override {
     const Shape& s = model_.shape();
     double rows = 0, keys = 0;

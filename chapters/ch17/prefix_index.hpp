@@ -10,7 +10,7 @@
 
 namespace aisp::ch17 {
 
-// Of each whole block of a sequence.
+// Returns a hash for each whole block of a sequence.
 inline std::vector<std::uint64_t> block_hashes(std::span<const int> tokens, std::size_t block) {
   std::vector<std::uint64_t> hashes;
   std::uint64_t hash = 0;

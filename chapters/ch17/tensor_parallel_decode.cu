@@ -76,7 +76,7 @@ class TensorParallelDecode final : public Workload {
     }
   }
 
-  // Of each GPU: half of the weights, or all of them in a replica, and half of the keys and values.
+  // Counts for each GPU half of the weights, or all of them in a replica, and half of the keys and values.
   Cost cost() const override { return cost_of(gpus); }
   Cost variant_cost(std::string_view variant) const override { return cost_of(variant == "replicas" ? 1 : gpus); }
 

@@ -144,7 +144,7 @@ inline unsigned exchange_blocks(std::size_t most) {
   return static_cast<unsigned>(std::min<std::size_t>(most, most_exchange_blocks));
 }
 
-// Where two GPUs meet.
+// The flags at which two GPUs meet.
 class MeetingPlace {
  public:
   explicit MeetingPlace(Setup& setup) {
