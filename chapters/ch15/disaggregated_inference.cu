@@ -23,9 +23,9 @@ namespace {
 class DisaggregatedInference final : public Workload {
  public:
   explicit DisaggregatedInference(Setup& setup)
-      : plan_{static_cast<int>(setup.size("requests")),
+      : plan_{static_cast<int>(setup.shape(setup.size("requests"), std::min<std::size_t>(setup.size("requests"), 10))),
               static_cast<int>(setup.size("context")),
-              static_cast<int>(setup.size("prompts")),
+              static_cast<int>(setup.shape(setup.size("prompts"), std::min<std::size_t>(setup.size("prompts"), 4))),
               static_cast<int>(setup.size("prompt")),
               setup.size("spaced") == 1,
               setup.size("planted") == 1},
@@ -57,14 +57,8 @@ class DisaggregatedInference final : public Workload {
         of_gpu_{GpuInRun{setup, plan_, 0}, GpuInRun{setup, plan_, 1}},
         forked_{setup.event()} {}
 
-  // Half of everything on each GPU: products, contexts, and the weights of half of the steps.
-  Cost cost() const override {
-    double keys = 0, prompt_flops = 0;
-    for (int r = 0; r < plan_.requests; ++r) keys += steps * (plan_.length(r) + (steps + 1) / 2.0);
-    for (int p = 0; p < plan_.prompts; ++p) prompt_flops += prefill_cost(model_.shape(), plan_.prompt_length(p)).flops;
-    const Cost decoding = decode_cost(model_.shape(), steps, steps * plan_.requests, keys);
-    return {.flops = (prompt_flops + decoding.flops) / gpus, .math = Math::bf16, .bytes = decoding.bytes / gpus};
-  }
+  Cost cost() const override { return plan_.cost_of_first(model_.shape(), Policy::prompts_first); }
+  Cost variant_cost(std::string_view variant) const override { return plan_.cost_of_first(model_.shape(), policy_of(variant)); }
   void metrics(std::string_view variant, Metrics& metrics) override { plan_.report(policy_of(variant), times_on(0), metrics); }
 
   // Each request alone, and float64 on the tokens that it then chooses.
@@ -377,6 +371,7 @@ extern constinit const Pair disaggregated_inference{
     .tolerance = per_output({exact, within(1.2e-2), exact, within(1.2e-2)}),
     .needs = {.min_sm = 90, .gpus = 2, .peer_access = true, .libraries = {Library::cublas, Library::cublaslt}},
     .start = Start::immediate,  // the host decides between steps
+    .verification = Verification::small_shape,
     .timeline = true,
     .sizes = sizes({{.name = "prompts", .full = 10, .most = most_prompts, .scales = false},
                     {.name = "prompt", .full = 1024, .most = 1024, .scales = false},

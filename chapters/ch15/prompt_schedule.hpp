@@ -73,6 +73,20 @@ struct PromptSchedule {
     return all;
   }
 
+  // Returns the cost of the first GPU, whose traffic is counted. A replica computes half of everything and reads all weights in
+  // each step. Disaggregated, the first GPU computes all prompts, each in a step of its own.
+  Cost cost_of_first(const Shape& s, Policy policy) const {
+    Cost all{.math = Math::bf16};
+    for (int p = 0; p < prompts; ++p) {
+      const Cost of = prefill_cost(s, prompt_length(p));
+      all.flops += of.flops, all.bytes += of.bytes;
+    }
+    if (policy == Policy::disaggregated) return all;
+    double keys = 0;
+    for (int r = 0; r < requests; ++r) keys += steps * (length(r) + (steps + 1) / 2.0);
+    const Cost decoding = decode_cost(s, steps, steps * requests / 2.0, keys / gpus);
+    return {.flops = all.flops / gpus + decoding.flops, .math = Math::bf16, .bytes = decoding.bytes};
+  }
   // From what the GPUs' clocks say.
   void report(Policy policy, const Times* times, Metrics& metrics) const {
     constexpr double in_ms = 1e-6;
