@@ -119,17 +119,17 @@ class Setup {
   // and outputs are those of the rank's own part.
   virtual int rank() const = 0;   // 0 to ranks() - 1
   virtual int ranks() const = 0;  // 1 for other pairs
-  // Gives `own` to all ranks and returns when all have called it; all[i], of as many as there are ranks, is that of rank i. For ids
-  // and decisions, in constructors and `prepare`: it takes tens of microseconds.
+  // Gives `own` to all ranks and returns when all have called it; all[i], of as many as there are ranks, is that of rank i. For
+  // ids and decisions, in constructors and `prepare`: it takes tens of microseconds.
   template <class T>
   void exchange(const T& own, T* all) {
     static_assert(__is_trivially_copyable(T), "ranks exchange bytes");
     exchange(&own, sizeof(T), all);
   }
 
-  virtual int cpus() const = 0;                                      // CPUs this process may use
-  virtual FilePath scratch_directory() = 0;                          // removed with the workload
-  virtual bool reproducible() const = 0;                             // choose deterministic algorithms, or throw Unsupported
+  virtual int cpus() const = 0;              // CPUs this process may use
+  virtual FilePath scratch_directory() = 0;  // removed with the workload
+  virtual bool reproducible() const = 0;     // choose deterministic algorithms, or throw Unsupported
   // Opens `object`, which lives as long as the workload, before each prepare of a variant that needs the library.
   virtual void when_needed(Library library, detail::LibraryObject& object) = 0;
 

@@ -10,8 +10,8 @@ struct RowBlock {
   int sequence, head, first_row;
 };
 
-// Turns that are handed out: `taken` counts them besides the first of each block of threads; zero before and after the kernel. Two
-// launches that may run at the same time each need one of their own.
+// Turns that are handed out: `taken` counts them besides the first of each block of threads; zero before and after the kernel.
+// Two launches that may run at the same time each need one of their own.
 __device__ __forceinline__ int next_turn(unsigned* taken, int turns) {
   const int before = static_cast<int>(atomicAdd(taken, 1u));
   if (before == turns - 1) *taken = 0;  // every block of threads has now asked in vain once
