@@ -15,6 +15,9 @@ library_kernels=(cublas cutlass ampere_ gemvNSP gemv2 gemmk1 gemmSN geam splitKr
 # On machines with one GPU synccheck of ch09:swiglu_dual_gemm does not end, and of gemm_bias_gelu_epilogue not always. Of the former it
 # was seen that the process waits in MatmulPlan::tune and the GPU is busy at 132 W, before the pair's own kernels. With two GPUs it ended
 # and found nothing, also with all kernels but xmma, with which it did not end on one.
+# Graphs with a WHILE or SWITCH node end in an illegal access under all four tools where the kernel that calls cudaGraphSetConditional is
+# checked, in a program of 60 lines without aisp too (compute-sanitizer 2025.3.1). Without that kernel the rest of the graph is checked,
+# and its other instance, which the host launches, has the same code but for that call.
 # initcheck does not see what TMA stores: a kernel that reads 1 KB which another has just stored by cp.async.bulk or a tensor map
 # is told of 248 and 256 uninitialised reads. Buffers of pairs have been written before, so that this shows only where a pair
 # allocates in its runs.
@@ -26,6 +29,11 @@ declare -A left_out=(
   [ch09:tall_skinny_gram synccheck]='gram_kernel, whose warps come to one barrier in four instances of a function, which PTX allows'
   [ch18:mla_decode racecheck]='mla_kernel, whose two consumers read sums behind a named barrier that stands directly behind their writes, in the machine code too; racecheck reports them, of other instances of the kernel in each run'
   [ch19:sparse_2to4_gemm memcheck]='sm90_xmma_sparse_gemm, a kernel of cuSPARSELt, whose reads of 1 KB end behind the compressed operand at the least size')
+setter='the instance in the graph, whose call of cudaGraphSetConditional ends in an illegal access under every tool'
+for tool in memcheck racecheck synccheck initcheck; do
+  left_out["ch12:conditional_switch $tool"]="filter_kernelILb1, $setter"
+  left_out["ch12:conditional_while $tool"]="direction_kernelILb1, $setter"
+done
 # Libraries that pairs do without, by "PAIR TOOL": the process ends under the tool, in two of them behind hazards of the library's
 # kernels, in tree_attention without a word, and nothing is known of the pair's own.
 declare -A unwanted=(

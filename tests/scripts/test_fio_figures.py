@@ -51,10 +51,16 @@ class FioFigures(unittest.TestCase):
         ended = self.run_script("--aisp", self.program("aisp", AISP), "--repeat", "1")
         self.assertEqual(ended.returncode, 0, ended.stderr)
         # 2000 reads in 10 ms, against 400,000 a second.
-        self.assertIn("| ch05:io_uring pread_loop | 4096 | 200,000/s, 819 MB/s | 400,000/s, 1,638 MB/s | 50% |", ended.stdout)
+        self.assertIn("| ch05:io_uring pread_loop | 4096 | 200,000/s, 819 MB/s | 400,000/s, 1,638 MB/s | 50 % |", ended.stdout)
         self.assertIn("| ch05:io_uring io_uring_direct | 4096 | io_uring is refused | 400,000/s, 1,638 MB/s |  |", ended.stdout)
         self.assertRegex(ended.stdout, r"ch05:mmap mapped \| 4096 \| 819,200/s, 3,355 MB/s \| fio: .*no engine mmap")
         self.assertEqual(list((self.folder / "disk").iterdir()), [])
+
+    def test_rows_of_one_pair(self):
+        self.program("fio", FIO)
+        ended = self.run_script("--aisp", self.program("aisp", AISP), "--repeat", "1", "-t", "ch05:storage_cpu")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(["ch05:storage_cpu block_stream"], [line.split(" | ")[0].strip("| ") for line in ended.stdout.splitlines()[2:]])
 
     def test_what_is_missing_is_told_in_one_line(self):
         aisp = self.program("aisp", AISP)
@@ -71,6 +77,7 @@ class FioFigures(unittest.TestCase):
 
     def test_usage(self):
         self.assertEqual(self.run_script("--repeat", "0").returncode, 2)
+        self.assertEqual(self.run_script("--targets", "ch05:tape").returncode, 2)
 
 
 if __name__ == "__main__":
