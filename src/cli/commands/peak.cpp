@@ -127,7 +127,8 @@ void add_peak(CLI::App& app, Action& action) {
       command
           ->add_flag("--links", options->links,
                      "copies from each GPU to each, NCCL's collectives by size, and GPUs and links that are slower than their "
-                     "neighbours instead; always measured anew. Status 3: one is slow, 1: a collective gave wrong results")
+                     "neighbours instead; always measured anew. Status 3: one is slow, 1: a collective gave wrong results, 4: "
+                     "something could not be measured")
           ->excludes(quick)
           ->excludes(levels);
   command

@@ -46,7 +46,9 @@ struct Said {
 Said said_of(const Fabric& fabric, const peak::Judged& judged) {
   Said said{.wrong = peak::wrong_results(fabric), .slow = {}, .others = judged.unclear};
   for (const peak::Slow& slow : judged.slow) said.slow.push_back(peak::line_of(slow));
-  if (said.slow.empty() && judged.unclear.empty()) said.others.push_back("no GPU and no link is slower than its neighbours");
+  if (said.slow.empty() && judged.unclear.empty())
+    said.others.push_back(fabric.missing.empty() ? "no GPU and no link is slower than its neighbours"
+                                                 : "no GPU and no link is slower than its neighbours, of what was measured");
   for (const std::string& why : fabric.missing) said.others.push_back("not measured: " + why);
   return said;
 }
@@ -138,6 +140,11 @@ void write_documents(const Fabric& fabric, const peak::Judged& judged, const Sai
   } else if (flags.svg != "-" && flags.csv != "-" && flags.markdown != "-") show(text_of(fabric, lines_of(said)));
 }
 
+// A machine without NCCL lacks the collectives alone, and is not at fault.
+bool is_whole(const Fabric& fabric) {
+  return fabric.missing.empty() || (fabric.nccl.empty() && !fabric.pairs.empty() && fabric.missing.size() == 1);
+}
+
 }  // namespace
 
 Exit show_links(const machine::Topology& topology, const std::vector<int>& gpus, const peak::Options& options,
@@ -152,7 +159,9 @@ Exit show_links(const machine::Topology& topology, const std::vector<int>& gpus,
   const peak::Judged judged = peak::judge(*obtained.fabric, peers);
   const Said said = said_of(*obtained.fabric, judged);
   write_documents(*obtained.fabric, judged, said, flags);
-  return !said.wrong.empty() ? Exit::failed : !said.slow.empty() ? Exit::regression : Exit::good;
+  if (!said.wrong.empty()) return Exit::failed;
+  if (!said.slow.empty()) return Exit::regression;
+  return is_whole(*obtained.fabric) ? Exit::good : Exit::unfit;
 }
 
 std::string known_links(const machine::Topology& topology, json& object) {

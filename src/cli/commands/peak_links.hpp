@@ -16,7 +16,8 @@ struct LinkFlags {
   std::vector<std::string> peers;  // files of --links --json
 };
 
-// Shows what is between GPUs. Exit::failed: a collective gave wrong results; Exit::regression: a GPU or a link is slow.
+// Shows what is between GPUs. Exit::failed: a collective gave wrong results; Exit::regression: a GPU or a link is slow;
+// Exit::unfit: something could not be measured, other than collectives on a machine without NCCL.
 base::Exit show_links(const machine::Topology& topology, const std::vector<int>& gpus, const peak::Options& options,
                       const LinkFlags& flags);
 
