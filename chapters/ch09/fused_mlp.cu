@@ -205,6 +205,7 @@ __global__ __launch_bounds__(threads + 32, 2) void fused_wgmma_tma_kernel(const 
     const std::uint32_t from = device::shared_address(ring + slot * tile_bytes + warp % 4 * box_bytes) + row;
 #pragma unroll
     for (int s = 0; s < 4; ++s) device::load_matrices(a[s], from + (swizzled ^ s * 32));
+    device::fence_block();  // the arrival does not wait for ldmatrix
     __syncwarp();
     if (lane == 0) device::barrier_arrive(&empty[slot]);
 

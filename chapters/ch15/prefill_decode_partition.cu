@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A prompt arrives while 64 requests decode. In one queue the next decode step waits for the whole prefill. On streams of their
-// own both get SMs as blocks end, so that the prefill, which has more of them, keeps nearly all. A part of the SMs that is set
-// apart for decoding bounds the wait; and since decoding is limited by memory and the prefill by tensor cores, both together end
-// sooner.
+// own both get SMs as blocks end, and the prefill has more blocks. Two cures bound the wait: SMs that are set apart for decoding
+// (green contexts), and chunks of the prompt that ride along in decode steps. Each SM that decodes is one that does not compute
+// the prompt; chunks share the products, and the weights that these read, with the decode rows.
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
@@ -86,10 +86,8 @@ class PrefillDecodePartition final : public Workload {
         part_prefill_products_{model_.shape(), prefill_part_.sms} {}
 
   // The prompt's products and attention; weights once for it and once a step, and each step's contexts.
-  Cost cost() const override { return cost_of(true, true); }
-  Cost variant_cost(std::string_view variant) const override {
-    return cost_of(variant != "decode_alone", variant != "prefill_alone");
-  }
+  Cost cost() const override { return cost_of(true); }
+  Cost variant_cost(std::string_view variant) const override { return cost_of(variant != "decode_alone"); }
 
   // Each request alone, and float64 on the tokens that it then chooses.
   void compute_reference(Launch& launch) override {
@@ -165,11 +163,8 @@ class PrefillDecodePartition final : public Workload {
   void sm_partition(Launch& launch) {
     both(launch, prefill_part_.stream, decode_part_.stream, part_prefill_products_, part_decode_products_);
   }
-  void prefill_alone(Launch& launch) {
-    both(launch, prefill_part_.stream, decode_part_.stream, part_prefill_products_, part_decode_products_, true, false);
-  }
   void decode_alone(Launch& launch) {
-    both(launch, prefill_part_.stream, decode_part_.stream, part_prefill_products_, part_decode_products_, false, true);
+    both(launch, prefill_part_.stream, decode_part_.stream, part_prefill_products_, part_decode_products_, false);
   }
   // Chunks of the prompt and decode rows in the same products.
   void mixed_512(Launch& launch) {
@@ -185,6 +180,7 @@ class PrefillDecodePartition final : public Workload {
         copy_ints(current_, next_, decodes, stream);
         keep(stream, next_, model_.model().workspace.chosen, i);
         launch.tokens(all_requests());
+        if (i == 0) launch.mark("first_gap");
       }
       if (count > 0 && first + count == prompt_) keep_prompt(launch, stream, decodes);
     }
@@ -206,14 +202,14 @@ class PrefillDecodePartition final : public Workload {
     std::ranges::copy(table_.entries(), to.begin());
   }
   std::size_t layer_elements() const { return size(pages_in_all() * page_rows) * size(model_.shape().kv_columns()); }
-  Cost cost_of(bool prefills, bool decodes) const {
+  Cost cost_of(bool prefills) const {
     double keys = 0;
     for (int r = 0; r < requests_; ++r) keys += steps * (length(r) + (steps + 1) / 2.0);
     const Cost prompt = prefill_cost(model_.shape(), prompt_),
                others = decode_cost(model_.shape(), steps, steps * requests_, keys);
-    return {.flops = prefills * prompt.flops + decodes * others.flops,
+    return {.flops = prefills * prompt.flops + others.flops,
             .math = Math::bf16,
-            .bytes = prefills * prompt.bytes + decodes * others.bytes};
+            .bytes = prefills * prompt.bytes + others.bytes};
   }
   std::vector<int> all_requests() const {
     std::vector<int> all(size(requests_));
@@ -281,6 +277,7 @@ class PrefillDecodePartition final : public Workload {
     decode_step.advances = true;
     run(decode_step, stream);
     keep(stream, decode_batch_.tokens, model.workspace.chosen, i);
+    if (i == 0) launch.mark("first_gap", stream);
     if (stream != launch.stream) {
       check(cudaEventRecord(stepped_, stream));
       check(cudaStreamWaitEvent(launch.stream, stepped_));
@@ -288,12 +285,12 @@ class PrefillDecodePartition final : public Workload {
     launch.tokens(all_requests());
   }
   void both(Launch& launch, cudaStream_t of_prefill, cudaStream_t of_decode, const Products& prefill_products,
-            const Products& decode_products, bool prefills = true, bool decodes = true) {
+            const Products& decode_products, bool prefills = true) {
     check(cudaEventRecord(forked_, launch.stream));
     check(cudaStreamWaitEvent(of_prefill, forked_));
     check(cudaStreamWaitEvent(of_decode, forked_));
     if (prefills) prefill(launch, of_prefill, &prefill_products);
-    for (int i = 0; decodes && i < steps; ++i) decode(launch, of_decode, decode_products, i);
+    for (int i = 0; i < steps; ++i) decode(launch, of_decode, decode_products, i);
     check(cudaEventRecord(prefilled_, of_prefill));
     check(cudaStreamWaitEvent(launch.stream, prefilled_));
   }
@@ -331,9 +328,9 @@ class PrefillDecodePartition final : public Workload {
 
 extern constinit const Pair prefill_decode_partition{
     .teaches =
-        "decoding waits for a prompt that was queued first; SMs that are set apart for it bound the wait, and the whole "
-        "takes less time, too",
-    .lesson = "sm_partition",
+        "decode steps that a prompt would hold up wait least when chunks of it ride along in them; SMs set apart for decoding "
+        "bound the wait, too, but the whole takes longer",
+    .lesson = "mixed_512",
     .make = make<PrefillDecodePartition>,
     .baseline = {.name = "prompt_first",
                  .run = call<&PrefillDecodePartition::prompt_first>,
@@ -353,17 +350,14 @@ extern constinit const Pair prefill_decode_partition{
                             .run = call<&PrefillDecodePartition::sm_partition>,
                             .prepare = call<&PrefillDecodePartition::prepare_part>,
                             .reset = call<&PrefillDecodePartition::reset>,
-                            .same_bits_as = "prompt_first"}}),
-    .controls = variants({{.name = "mixed_512",
-                           .run = call<&PrefillDecodePartition::mixed_512>,
-                           .prepare = call<&PrefillDecodePartition::prepare_mixed>,
-                           .reset = call<&PrefillDecodePartition::reset>,
-                           .same_bits_as = "prompt_first"},
-                          {.name = "prefill_alone",
-                           .run = call<&PrefillDecodePartition::prefill_alone>,
-                           .prepare = call<&PrefillDecodePartition::prepare_part>,
-                           .outputs = no_outputs},
-                          {.name = "decode_alone",
+                            .same_bits_as = "prompt_first"},
+                           {.name = "mixed_512",
+                            .run = call<&PrefillDecodePartition::mixed_512>,
+                            .prepare = call<&PrefillDecodePartition::prepare_mixed>,
+                            .reset = call<&PrefillDecodePartition::reset>,
+                            .same_bits_as = "prompt_first",
+                            .gains_over = "prompt_first"}}),
+    .controls = variants({{.name = "decode_alone",
                            .run = call<&PrefillDecodePartition::decode_alone>,
                            .prepare = call<&PrefillDecodePartition::prepare_part>,
                            .outputs = no_outputs}}),
@@ -373,6 +367,7 @@ extern constinit const Pair prefill_decode_partition{
     .needs = {.min_sm = 90, .driver = 12050, .libraries = {Library::cublas, Library::cublaslt}},
     .start = Start::immediate,  // prompt and steps are queued as they come
     .verification = Verification::small_shape,
+    .judged_by = "first_gap",  // the wait for the next tokens when the prompt has arrived
     .timeline = true,
     .sizes = sizes({{.name = "decode_sms", .full = 40, .multiple = 8, .most = 96, .scales = false},
                     {.name = "requests", .full = 64, .most = 64, .scales = false},

@@ -3,6 +3,7 @@
 // gigabyte that is written once and read five times by a radix select and its gather. A sample's bound leaves one read of the
 // scores, and a kernel that selects where the products are in registers writes only what reaches the bound.
 #include <cuda_bf16.h>
+#include <aisp/device/fence.cuh>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
 #include <aisp/device_attribute.hpp>
@@ -96,6 +97,7 @@ __global__ __launch_bounds__(threads, 1) void search_kernel(const __grid_constan
     const unsigned slot = step % stages, of_tile = step % steps;
     device::barrier_wait(&memory.full[slot], step / stages % 2);
     multiply(sums, memory.ring[slot], memory.queries[of_tile]);
+    device::fence_block();  // the arrival does not wait for ldmatrix
     __syncwarp();
     if (t % 32 == 0) device::barrier_arrive(&memory.free[slot]);
     // The stage before this one: by now all warps have read it, or nearly.

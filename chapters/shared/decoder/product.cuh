@@ -97,6 +97,9 @@ __global__ void skinny_kernel(const __grid_constant__ CUtensorMap weights, const
         device::mma_bf16(sums[group], a[1], b[2], b[3]);
       }
     }
+    // The last of ldmatrix may still be under way, and the arrival does not wait for them: where other kernels hold the SM's
+    // shared memory up, TMA would be faster than they are.
+    device::fence_block();
     __syncwarp();
     if (lane == 0) device::barrier_arrive(&empty[slot]);
     if (++slot == stages) slot = 0, round ^= 1;
