@@ -147,7 +147,7 @@ def moe_layer(torch):
     def grouped():
         weights, ids = route()
         order = ids.flatten().argsort(stable=True)
-        rows, ends = order // top_k, (ids.flatten()[:, None] == t.arange(experts)).sum(0).cumsum(0).int()
+        rows, ends = order // top_k, (ids.flatten()[:, None] == t.arange(experts, device=x.device)).sum(0).cumsum(0).int()
         h = activated(grouped_mm(x[rows], up.transpose(-2, -1), offs=ends))
         y = grouped_mm(h, down.transpose(-2, -1), offs=ends) * weights.flatten()[order, None]
         return t.zeros_like(x).index_add_(0, rows, y)
@@ -177,7 +177,7 @@ def gpt_train_step(torch):
             self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
 
         def forward(self, ids, labels):
-            x = self.last(self.blocks(self.words(ids) + self.places(t.arange(length))))
+            x = self.last(self.blocks(self.words(ids) + self.places(t.arange(length, device=ids.device))))
             return F.cross_entropy(F.linear(x, self.words.weight).view(-1, words), labels.view(-1))
     model, ids, labels = Gpt(), *(t.randint(words, (sequences, length)) for _ in range(2))
 
