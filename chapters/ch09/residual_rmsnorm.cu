@@ -9,9 +9,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "cudnn_rows.hpp"
+#include "row_cache.hpp"
 #include "rows.cuh"
 
 namespace aisp::ch09 {
@@ -138,24 +138,6 @@ __global__ __launch_bounds__(threads, 2) void add_and_norm_rows_kernel(const uin
   }
 }
 
-// Returns the sum as bf16 has it: the norm is of what is stored.
-__host__ __device__ inline double stored_sum(float x, float residual) {
-  return static_cast<double>(__bfloat162float(__float2bfloat16_rn(x + residual)));
-}
-// The mean square of each row in float64, for the reference.
-__global__ __launch_bounds__(threads) void exact_mean_square_kernel(const bf16* __restrict__ x, const bf16* __restrict__ residual,
-                                                                    double* __restrict__ mean_squares) {
-  __shared__ double sums[threads / 32];
-  const std::size_t row = std::size_t{blockIdx.x} * columns;
-  double sum = 0;
-  for (std::size_t i = row + threadIdx.x; i < row + columns; i += threads) {
-    const double h = stored_sum(__bfloat162float(x[i]), __bfloat162float(residual[i]));
-    sum += h * h;
-  }
-  sum = device::block_sum(sum, sums);
-  if (threadIdx.x == 0) mean_squares[blockIdx.x] = sum / columns;
-}
-
 class ResidualRmsnorm final : public Workload {
  public:
   explicit ResidualRmsnorm(Setup& setup)
@@ -166,7 +148,6 @@ class ResidualRmsnorm final : public Workload {
         gains_{setup.input<bf16>(columns, normal(1, 0.1f), {.name = "gains"})},
         h_{setup.output<bf16>(rows_ * columns, {.name = "sum"})},
         y_{setup.output<bf16>(rows_ * columns, {.name = "normalized sum"})},
-        exact_mean_squares_{setup.scratch<double>(rows_)},
         cudnn_{setup, rows_, std::size_t{columns}, double{epsilon}},
         reproducible_{setup.reproducible()} {}
 
@@ -174,17 +155,16 @@ class ResidualRmsnorm final : public Workload {
     return {.flops = 5 * static_cast<double>(h_.size()),
             .bytes = static_cast<double>(x_.bytes() + residual_.bytes() + gains_.bytes() + h_.bytes() + y_.bytes())};
   }
-  void compute_reference(Launch& launch) override {
-    launch(exact_mean_square_kernel, {rows(), threads}, x_.get(), residual_.get(), exact_mean_squares_.get());
-    mean_squares_.resize(rows_);
-    check(cudaMemcpyAsync(mean_squares_.data(), exact_mean_squares_, exact_mean_squares_.bytes(), cudaMemcpyDeviceToHost,
-                          launch.stream));
-    check(cudaStreamSynchronize(launch.stream));
-  }
+  void compute_reference(Launch&) override { mean_squares_.forget(rows_); }
   double expected_output(int output, std::size_t i) const override {
-    const double sum = stored_sum(static_cast<float>(x_.host(i)), static_cast<float>(residual_.host(i)));
-    if (output == 0) return sum;
-    return sum / std::sqrt(mean_squares_[i / columns] + double{epsilon}) * gains_.host(i % columns);
+    if (output == 0) return sum_at(i);
+    const std::size_t row = i / columns;
+    const double mean_square = mean_squares_.of(row, [&] {
+      double sum = 0;
+      for (std::size_t k = row * columns; k < (row + 1) * columns; ++k) sum += sum_at(k) * sum_at(k);
+      return sum / columns;
+    });
+    return sum_at(i) / std::sqrt(mean_square + double{epsilon}) * gains_.host(i % columns);
   }
 
   void two_operators(Launch& launch) {
@@ -220,6 +200,11 @@ class ResidualRmsnorm final : public Workload {
   Places zero_rows() const { return at(Axis{columns, rows_}, 7, 2); }
   static const uint4* packets(const bf16* of) { return reinterpret_cast<const uint4*>(of); }
   static uint4* packets(bf16* of) { return reinterpret_cast<uint4*>(of); }
+  // As bf16 has it: the norm is of what is stored.
+  double sum_at(std::size_t i) const {
+    const float sum = static_cast<float>(x_.host(i)) + static_cast<float>(residual_.host(i));
+    return static_cast<double>(__bfloat162float(__float2bfloat16_rn(sum)));
+  }
   void add(Launch& launch) {
     launch(add_kernel, {rows() * mine, threads}, packets(x_.get()), packets(residual_.get()), packets(h_.get()));
   }
@@ -227,10 +212,9 @@ class ResidualRmsnorm final : public Workload {
   std::size_t rows_;
   Input<bf16> x_, residual_, gains_;
   Output<bf16> h_, y_;
-  Scratch<double> exact_mean_squares_;
   Opened<CudnnRmsNorm> cudnn_;
   bool reproducible_;
-  std::vector<double> mean_squares_;
+  shared::RowCache<double> mean_squares_;
 };
 
 }  // namespace

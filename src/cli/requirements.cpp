@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <set>
@@ -12,7 +13,6 @@
 #include "base/parse_number.hpp"
 #include "base/text.hpp"
 #include "evidence/expectations/fingerprint.hpp"
-#include "machine/machine.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -25,17 +25,25 @@ using evidence::Status;
 bool ran(const PairResult& result) { return result.status != Status::skipped; }
 
 // Those of each number of GPUs that a pair may take here, and that of host pairs.
-std::set<std::string> possible_keys(const suite::Task& task) {
-  std::set<std::string> keys{machine::hardware_key(task.machine, {})};
-  for (std::size_t first = 0; first < task.gpus.size(); ++first)
-    for (std::size_t many = 1; first + many <= task.gpus.size(); ++many) {
-      const auto begin = task.gpus.begin() + static_cast<std::ptrdiff_t>(first);
-      keys.insert(machine::hardware_key(task.machine, {begin, begin + static_cast<std::ptrdiff_t>(many)}));
+std::set<std::string> possible_keys(const machine::Machine& machine, const std::vector<int>& gpus) {
+  std::set<std::string> keys{machine::hardware_key(machine, {})};
+  for (std::size_t first = 0; first < gpus.size(); ++first)
+    for (std::size_t many = 1; first + many <= gpus.size(); ++many) {
+      const auto begin = gpus.begin() + static_cast<std::ptrdiff_t>(first);
+      keys.insert(machine::hardware_key(machine, {begin, begin + static_cast<std::ptrdiff_t>(many)}));
     }
   return keys;
 }
 
 }  // namespace
+
+void add_require(CLI::App& app, std::vector<std::string>& given, const char* help) {
+  app.add_option("--require", given, help)
+      ->type_name("WHAT,...")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
 
 Requirements::Requirements(const std::vector<std::string>& given) {
   for (const std::string& value : given)
@@ -57,16 +65,20 @@ Requirements::Requirements(const std::vector<std::string>& given) {
     }
 }
 
-void Requirements::demand_possible(const suite::Task& task) const {
-  if (gpu_ && task.gpus.empty())
-    throw Error{Exit::unfit, task.machine.gpus.empty()
-                                 ? fmt::format("--require gpu: {}; {}", task.machine.cuda_error, task.machine.cuda_advice)
-                                 : std::string{"--require gpu: no GPU is among --gpus"}};
-  const std::set<std::string> here = possible_keys(task);
+void Requirements::demand_possible(const machine::Machine& machine, const std::vector<int>& gpus) const {
+  if (gpu_ && gpus.empty())
+    throw Error{Exit::unfit, machine.gpus.empty() ? fmt::format("--require gpu: {}; {}", machine.cuda_error, machine.cuda_advice)
+                                                  : std::string{"--require gpu: no GPU is among --gpus"}};
+  const std::set<std::string> here = possible_keys(machine, gpus);
   for (const std::string& key : hardware_)
     if (!here.contains(key))
       throw Error{Exit::unfit, fmt::format("--require {}: this machine is {}{}", key, fmt::join(here, ", "),
-                                           task.machine.gpus.empty() ? "; " + task.machine.cuda_error : "")};
+                                           machine.gpus.empty() ? "; " + machine.cuda_error : "")};
+}
+
+void Requirements::demand_no_pairs() const {
+  if (pairs_ > 0)
+    throw Error{Exit::usage, fmt::format("--require {}: no pair is run here; require gpu or a key of hardware as h200", pairs_)};
 }
 
 void Requirements::demand_met(const evidence::SuiteResult& suite, const evidence::Manifest& manifest) const {

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// --require: what must have run for a run to be worth its exit status 0.
+// --require: what must have run for a run to be worth its exit status 0, or what a machine must have.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "evidence/result.hpp"
-#include "suite/task.hpp"
+#include "machine/machine.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace aisp::cli {
+
+// Adds the flag. `given` must outlive `app`.
+void add_require(CLI::App& app, std::vector<std::string>& given, const char* help);
 
 class Requirements {
  public:
@@ -16,9 +23,12 @@ class Requirements {
   explicit Requirements(const std::vector<std::string>& given);
 
   // Throws base::Error (unfit) for what this machine cannot meet, before anything runs.
-  void demand_possible(const suite::Task& task) const;
+  // `gpus`: ordinals of those that may be used.
+  void demand_possible(const machine::Machine& machine, const std::vector<int>& gpus) const;
   // Throws base::Error (unfit) for what was not met.
   void demand_met(const evidence::SuiteResult& suite, const evidence::Manifest& manifest) const;
+  // Throws base::Error (usage) where a number of pairs is required of a command that runs none.
+  void demand_no_pairs() const;
 
  private:
   bool gpu_ = false;

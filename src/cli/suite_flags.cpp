@@ -76,13 +76,9 @@ void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::st
   app.add_option("--json", flags.json, "the results as JSON, '-' for the standard output, where nothing else appears then")
       ->type_name("FILE");
   app.add_flag("--allow-skipped", flags.allow_skipped, "exit 0, not 5, when nothing could run on this machine");
-  app.add_option("--require", flags.require,
-                 "exit 4 unless something ran on a GPU (gpu), on this hardware (h200, 2x_h100, host), or so many pairs ran (20); "
-                 "repeats")
-      ->type_name("WHAT,...")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_require(app, flags.require,
+              "exit 4 unless something ran on a GPU (gpu), on this hardware (h200, 2x_h100, host), or so many pairs ran (20); "
+              "repeats");
   app.add_flag("-q,--quiet", flags.quiet, "the summary only");
   app.add_option("--color", flags.color, "auto, always or never [auto]")->type_name("WHEN");
 }

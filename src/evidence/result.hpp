@@ -167,6 +167,10 @@ struct Accuracy {
   bool bitwise_repeatable = false;
 };
 
+// The reason in SampleChecks::off where no execution of the verification had its CPUs.
+inline constexpr const char* busy_when_verified =
+    "times of timed rounds against those of verification: the machine was busy, so no execution had its CPUs";
+
 // Counts of the checks on timed samples.
 struct SampleChecks {
   int samples = 0;          // timed

@@ -68,6 +68,9 @@ double since(const std::map<pid_t, double>& before_ms, pid_t id, double now_ms) 
 
 }  // namespace
 
+double cpu_ms_of_caller() { return milliseconds_of(CLOCK_THREAD_CPUTIME_ID).value_or(0); }
+double cpu_ms_of_process() { return milliseconds_of(CLOCK_PROCESS_CPUTIME_ID).value_or(0); }
+
 std::vector<pid_t> threads_of(const std::string& process) {
   std::vector<pid_t> threads;
   std::error_code gone;

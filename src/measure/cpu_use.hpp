@@ -17,6 +17,10 @@ std::map<pid_t, double> living_children_ms();
 // Returns the CPU time of all children that ended and were waited for, with those that they had waited for.
 double ended_children_ms();
 
+// Return the CPU time in ms of the calling thread, and of all threads of this process.
+double cpu_ms_of_caller();
+double cpu_ms_of_process();
+
 // CPU time in ms that this process has used.
 struct CpuUse {
   double process_ms = 0, caller_ms = 0;

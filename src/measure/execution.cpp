@@ -162,9 +162,14 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   if (gated) gate_->close(stream);
   if (frame.begin) frame.begin(stream);
   Executed executed{.early_ms = early_ms_};
+  const double caller_cpu_ms = wait ? cpu_ms_of_caller() : 0, cpu_ms = wait ? cpu_ms_of_process() : 0;
   Clock::time_point started = Clock::now();
   work();
   executed.host_ms = executed.run_ms = milliseconds_since(started);
+  if (wait) {
+    executed.caller_cpu_ms = cpu_ms_of_caller() - caller_cpu_ms;
+    executed.cpu_ms = cpu_ms_of_process() - cpu_ms;
+  }
   if (wait) executed.cpu_wait_ms = wait->ms();
   if (frame.end) frame.end(stream);
   if (capture != nullptr) session_.collect();

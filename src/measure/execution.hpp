@@ -61,6 +61,8 @@ struct Executed {
   double run_ms = 0;   // in the variant's run()
   // Host pairs: how long the threads waited for a CPU meanwhile, all together; nothing if unknown.
   std::optional<double> cpu_wait_ms = 0;
+  // Host pairs: CPU time of the calling thread and of the whole process meanwhile, which other programs do not lengthen.
+  double caller_cpu_ms = 0, cpu_ms = 0;
   double early_ms = 0;  // how long other streams were busy before the execution
   double late_ms = 0;   // and after it
   bool forced_open = false;

@@ -22,8 +22,11 @@ class HostStopwatch final : public Stopwatch {
     pair::LaunchState& launch = session_.launch();
     const Frame frame{.begin = [&](cudaStream_t) { launch.start_recording(); }};
     const Executed executed = executor_.execute(variant, capture, frame);
-    Sample sample{
-        .raw_ms = executed.run_ms, .host_ms = executed.host_ms, .run_ms = executed.run_ms, .cpu_wait_ms = executed.cpu_wait_ms};
+    Sample sample{.raw_ms = executed.run_ms,
+                  .host_ms = executed.host_ms,
+                  .run_ms = executed.run_ms,
+                  .cpu_wait_ms = executed.cpu_wait_ms,
+                  .caller_cpu_ms = executed.caller_cpu_ms};
     sample.marks = launch.stop_recording(nullptr);
     sample.metrics = collect_metrics(session_.workload(), variant.name);
     return sample;

@@ -32,7 +32,8 @@ double own_host_ms(const std::vector<Sample>& samples) {
   std::vector<double> undisturbed_ms, own_ms;
   for (const Sample& sample : samples) {
     if (!sample.cpu_wait_ms) continue;
-    own_ms.push_back(std::max(0.0, sample.host_ms - *sample.cpu_wait_ms));
+    // Threads may have waited before and after the sample, too: what the caller computed in it was no wait.
+    own_ms.push_back(std::max(sample.caller_cpu_ms, sample.host_ms - *sample.cpu_wait_ms));
     if (undisturbed(*sample.cpu_wait_ms, sample.host_ms)) undisturbed_ms.push_back(sample.host_ms);
   }
   if (own_ms.empty()) return 0;

@@ -29,6 +29,7 @@ struct Sample {
   double early_ms = 0;                    // how long other streams were busy before the sample
   double late_ms = 0;                     // how long the GPUs stayed busy after its end
   std::optional<double> cpu_wait_ms = 0;  // as in Executed
+  double caller_cpu_ms = 0;               // likewise
   std::uint64_t inputs = 0;               // the seed of the present variable inputs
   bool first_on_inputs = false;           // no variant had run on these inputs before
   bool again_on_inputs = false;           // this variant had run on them before

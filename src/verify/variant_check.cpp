@@ -174,7 +174,7 @@ void VariantCheck::run_once(std::vector<pair::Snapshot>& copies) {
   leaks_.before();
   const measure::Executed executed = executor_.execute(variant_, capture);
   leaks_.after();
-  if (executed.undisturbed()) outcome_.longest_ms = std::max(outcome_.longest_ms, executed.host_ms);
+  if (executed.undisturbed()) outcome_.undisturbed_ms.push_back(executed.host_ms);
   if (capture.touched_while_held)
     fail("gate", "outputs were written while launch.stream was held back",
          "fork other streams from launch.stream with events; do the work on the GPU, not in run()");

@@ -33,11 +33,11 @@ struct Outcome {
   std::map<std::string, std::uint64_t> digests;  // of each output
   std::uint64_t inputs = 0;                      // digest of all that is only read
   double prepare_ms = 0;
-  double longest_ms = 0;               // of its undisturbed executions, by the host's clock; 0: there were none
-  double versus_baseline_element = 0;  // the largest element error against the baseline
-  double versus_baseline_all_l2 = 0;   // relative L2 of whole outputs; accuracy's is of the farthest group
-  double reference_s = 0;              // that the float64 reference of all variants took
-  std::string unsupported;             // why this machine cannot run the variant, found out by running it; nothing was checked
+  std::vector<double> undisturbed_ms{};  // its executions whose threads had their CPUs, by the host's clock
+  double versus_baseline_element = 0;    // the largest element error against the baseline
+  double versus_baseline_all_l2 = 0;     // relative L2 of whole outputs; accuracy's is of the farthest group
+  double reference_s = 0;                // that the float64 reference of all variants took
+  std::string unsupported;               // why this machine cannot run the variant, found out by running it; nothing was checked
   bool passed() const { return problems.empty() && unsupported.empty(); }
   bool may_be_chance() const { return !problems.empty() && by_chance == problems.size(); }
 };

@@ -91,6 +91,16 @@ TEST(Selftest, EveryCheatNamesStagesThatThereAre) {
     }
 }
 
+TEST(Selftest, TimesOfABusyMachineTellNothing) {
+  PairResult busy = ended(Status::passed, {});
+  busy.variants.emplace_back().checks.emplace();
+  EXPECT_EQ(verdict("spinning_baseline", busy), SelftestVerdict::slipped);
+  busy.variants[0].checks->off = {evidence::busy_when_verified};
+  EXPECT_EQ(verdict("spinning_baseline", busy), SelftestVerdict::skipped);
+  EXPECT_EQ(judge_selftest(entry_of("spinning_baseline"), busy).reason, "cannot tell: the machine was busy");
+  EXPECT_EQ(verdict("zeros", busy), SelftestVerdict::slipped) << "its results are wrong, whatever the times";
+}
+
 TEST(Selftest, WhatOnlyAProfilerSeesIsSkippedWithoutOne) {
   PairResult unseen = ended(Status::passed, {});
   EXPECT_EQ(verdict("gpu_short_late_work", unseen), SelftestVerdict::slipped);

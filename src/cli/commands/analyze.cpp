@@ -86,12 +86,11 @@ Exit show_history(const AnalyzeOptions& options, const std::vector<RunRecord>& r
   return Exit::good;
 }
 
-void write_files(const AnalyzeOptions& options, const evidence::Analysis& analysis, const std::vector<RunRecord>& runs) {
+void write_files(const AnalyzeOptions& options, const evidence::Analysis& analysis) {
   if (!options.csv.empty()) print_to(options.csv, report::proof_of_benefit_csv(analysis));
   if (!options.junit.empty()) print_to(options.junit, report::junit_xml(analysis));
   if (!options.github_action_benchmark.empty())
     print_to(options.github_action_benchmark, report::github_action_benchmark(analysis));
-  if (!options.google_benchmark.empty()) print_to(options.google_benchmark, report::google_benchmark(runs));
   if (!options.json.empty()) print_to(options.json, report::analysis_json(analysis));
 }
 
@@ -116,6 +115,14 @@ void demand_different_places(const AnalyzeOptions& options) {
       throw Error{Exit::usage, fmt::format("{} and {} both write to {}; give one of them another place", earlier->second, flag,
                                            *place == "-" ? "the standard output" : *place)};
   }
+}
+
+// Whether the times alone are wanted, which are there without anything to compare them with.
+bool wants_times_alone(const AnalyzeOptions& options) {
+  std::error_code ignored;
+  return !options.google_benchmark.empty() && options.gate.expectations_dir.empty() && options.csv.empty() &&
+         options.junit.empty() && options.json.empty() && options.github_action_benchmark.empty() && !options.github &&
+         !fs::is_directory(expectations_to_read(options.gate.expectations_dir), ignored);
 }
 
 Finding finding_of(const std::string& word) {
@@ -153,11 +160,13 @@ Exit analyze(const AnalyzeOptions& options) {
     record_expectations(runs, expectations_to_record(options.gate.expectations_dir));
     return Exit::good;
   }
+  if (!options.google_benchmark.empty()) print_to(options.google_benchmark, report::google_benchmark(runs));
+  if (wants_times_alone(options)) return Exit::good;
   evidence::ExpectationFolder expectations = open_expectations(options.gate.expectations_dir);
   const evidence::Analysis analysis =
       evidence::analyze(runs, expectations,
                         {.threshold = threshold, .strict = options.strict, .require_confirmation = options.require_confirmation});
-  write_files(options, analysis, runs);
+  write_files(options, analysis);
   if (!uses_standard_output(options)) {
     show(text_of(analysis, only, paint));
     if (options.github) print(report::github_annotations(analysis));
@@ -177,7 +186,7 @@ void add_outputs(CLI::App& command, AnalyzeOptions& options) {
   add_file("--junit", options.junit, "JUnit XML");
   add_file("--json", options.json, "the analysis as JSON; '-' is the standard output, for every FILE here");
   add_file("--github-action-benchmark", options.github_action_benchmark, "speedups for that action, tool customBiggerIsBetter");
-  add_file("--google-benchmark", options.google_benchmark, "times as Google Benchmark's JSON");
+  add_file("--google-benchmark", options.google_benchmark, "times as Google Benchmark's JSON, which needs no expectations");
   command.add_flag("--github", options.github, "annotations for GitHub Actions after the table")->group("Output");
   command.add_option("--color", options.color, "auto, always or never [auto]")->type_name("WHEN")->group("Output");
 }

@@ -15,10 +15,12 @@
 #include "cli/commands/peak_links.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
+#include "cli/requirements.hpp"
 #include "evidence/json.hpp"
 #include "machine/doctor/tcgen05.hpp"
 #include "machine/json.hpp"
 #include "machine/topology/topology.hpp"
+#include "suite/placement.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -66,8 +68,8 @@ nlohmann::json as_json(const machine::Machine& machine, const std::vector<machin
           {"worst", machine::to_string(machine::worst(findings))}};
 }
 
-base::Exit examine_machine(bool as_json_text, const std::string& artifacts, const base::Painter& paint) {
-  const machine::Machine machine = machine::probe();
+base::Exit examine_machine(const machine::Machine& machine, bool as_json_text, const std::string& artifacts,
+                           const base::Painter& paint) {
   machine::Surroundings surroundings;
   surroundings.artifacts = artifacts;
   surroundings.built = base::build_info().cuda_architectures;
@@ -102,6 +104,7 @@ void add_doctor(CLI::App& app, Action& action) {
     bool topology = false;
     std::string color = "auto";
     std::string artifacts_dir = "artifacts";
+    std::vector<std::string> require;
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("doctor", "find problems that make benchmarks fail, be skipped or mislead");
@@ -109,12 +112,18 @@ void add_doctor(CLI::App& app, Action& action) {
   command->add_flag("--topology", options->topology,
                     "what this machine is made of: GPCs, SMs, caches, NVLink, NUMA and PCIe, read from the system");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where runs are written [artifacts]")->type_name("DIR");
+  add_require(*command, options->require, "exit 4 unless there is a GPU (gpu), or this hardware (h200, 2x_h100); repeats");
   command->add_option("--color", options->color, "auto, always or never [auto]")->type_name("WHEN");
   command->callback([options, &action] {
     action = [options] {
       const base::Painter paint{color_flag(options->color), STDOUT_FILENO};
-      return options->topology ? show_topology(options->json, paint)
-                               : examine_machine(options->json, options->artifacts_dir, paint);
+      const Requirements required{options->require};
+      required.demand_no_pairs();
+      const machine::Machine machine = machine::probe();
+      const base::Exit exit = options->topology ? show_topology(options->json, paint)
+                                                : examine_machine(machine, options->json, options->artifacts_dir, paint);
+      required.demand_possible(machine, suite::choose_gpus(machine, {}));
+      return exit;
     };
   });
 }

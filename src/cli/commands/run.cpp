@@ -92,7 +92,7 @@ Exit run(const RunOptions& options, const std::vector<std::string>& command_line
   base::install_interrupt_handlers();
   // Complains of GPUs that do not exist before a folder is made.
   suite::Task task = suite::make_task(part.selected, configuration, machine::probe(), command_line, !options.resume.empty());
-  Requirements{options.require}.demand_possible(task);
+  Requirements{options.require}.demand_possible(task.machine, task.gpus);
   task.against = other_executable(options);
   task.wanted = targets;
   note_shard(task, part, selected);

@@ -66,7 +66,7 @@ Exit verify(const VerifyOptions& flags, const std::vector<std::string>& command_
   configuration.deep = flags.deep;
   base::install_interrupt_handlers();
   suite::Task task = suite::make_task(part.selected, configuration, machine::probe(), command_line);
-  Requirements{flags.require}.demand_possible(task);
+  Requirements{flags.require}.demand_possible(task.machine, task.gpus);
   note_shard(task, part, selected);
   // Told once for all shards.
   if (configuration.shard.index == 1) task.not_built = suite::results_of_not_built(selection, targets);

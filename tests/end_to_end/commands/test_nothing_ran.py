@@ -43,6 +43,18 @@ class NothingRan(EndToEnd):
                     self.assert_code(finished, 2)
                     self.assert_one_error_line(finished, "must be gpu, a key of hardware")
 
+    def test_what_a_machine_must_have(self):
+        call = lambda *words: self.call("doctor", *words, env=self.NO_GPU)  # noqa: E731
+        for words, told in ((("--require", "gpu"), "--require gpu: "), (("--require", "host,h200"), "--require h200: this machine is host"),
+                            (("--topology", "--require", "gpu"), "--require gpu: ")):
+            finished = call(*words)
+            self.assert_code(finished, 4)
+            self.assert_one_error_line(finished, told)
+            self.assertTrue(finished.out, "what it found is told all the same")
+        finished = call("--require", "2")
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "no pair is run here")
+
     def test_a_refused_requirement_leaves_no_folder(self):
         self.assert_code(self.call("run", "-t", "ch90:good", *QUICK, "--require", "gpu", env=self.NO_GPU), 4)
         self.assertFalse(self.artifacts.exists())

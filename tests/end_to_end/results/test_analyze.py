@@ -77,6 +77,16 @@ class Analyze(EndToEnd):
         self.assert_code(self.call("analyze", "first", "second", "--require-confirmation"), 3)
         self.assert_code(self.call("analyze", "second", "artifacts/second", "--require-confirmation"), 0)
 
+    def test_times_for_google_benchmark_need_no_expectations(self):
+        (self.work / "expectations").rename(self.work / "elsewhere")
+        self.assert_code(self.call("analyze", "second", "--google-benchmark", "google.json"), 0)
+        self.assertTrue(json.loads((self.work / "google.json").read_text())["benchmarks"])
+        for words in (("--json", "a.json"), ("--expectations-dir", "expectations"), ("--github",)):
+            finished = self.call("analyze", "second", "--google-benchmark", "again.json", *words)
+            self.assert_code(finished, 2)
+            self.assertIn("there are no expectations to compare with", finished.err)
+            self.assertTrue((self.work / "again.json").exists())
+
     def test_the_gate_confirms_by_a_rerun(self):
         self.doctor(50)
         finished = self.measure("gated", "--gate", targets="ch90:good,ch90:equal")

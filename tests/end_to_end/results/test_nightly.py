@@ -6,6 +6,7 @@ import re
 import shlex
 import unittest
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import yaml
 from harness import AISP, FIXTURES, QUICK, SOURCE, EndToEnd
@@ -133,7 +134,13 @@ class Nightly(EndToEnd):
     def test_checks_of_the_tree_come_first(self):
         finished = self.call("--aisp", AISP, "--checks", "--dry-run", program=str(SCRIPT))
         self.assert_code(finished, 0)
-        self.assertEqual(shlex.split(finished.out.splitlines()[0]), [str(SOURCE / "setup.sh"), "--nightly"])
+        checks, peak, selftest, *rest = map(shlex.split, finished.out.splitlines())
+        self.assertEqual(checks, [str(SOURCE / "setup.sh"), "--nightly"])
+        built = str(SOURCE / "build/ci/aisp")
+        self.assertEqual((peak[0], peak[2:]), ("env", [built, "peak", "--quick"]))
+        self.assertFalse(Path(peak[1].removeprefix("XDG_CACHE_HOME=")).exists(), "as at a machine's first start")
+        self.assertEqual(selftest, [built, "selftest"])
+        self.assertEqual(len(rest), 3)
 
 
 class Workflow(EndToEnd):

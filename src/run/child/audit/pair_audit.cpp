@@ -13,6 +13,7 @@
 #include "profile/activity.hpp"
 #include "profile/ranges.hpp"
 #include "run/child/audit/auditor.hpp"
+#include "run/child/audit/known_inputs.hpp"
 #include "run/child/audit/timed_difference.hpp"
 #include "run/child/audit/timeline_metrics.hpp"
 #include "run/child/context.hpp"
@@ -176,7 +177,10 @@ std::vector<std::vector<AuditedRun>> run_audited(Auditor& auditor, Record& recor
 ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, Start start, const Samples& samples,
                 const ProbeWork& assumed) {
   pair::Session& session = *apparatus.session;
-  if (!session.on_gpu()) return assumed;
+  if (!session.on_gpu()) {
+    check_known_inputs(context, record, session, {.start = start, .cache = context.pair.cache}, samples);
+    return assumed;
+  }
   if (const auto& reason = profile::ActivityRecorder::unavailable()) {
     record.lose(evidence::LostKind::cupti, "no CUPTI, so hidden work is sought by its effects only: " + *reason);
     return assumed;
