@@ -74,6 +74,14 @@ struct Pattern {
   static constexpr std::size_t most_changes = 6;
   Change changes[most_changes];
 
+  std::uint64_t start = 0;  // index of the buffer's first element in the whole that the pattern describes
+  // Makes the buffer a part of a whole that begins there: uniform(-1, 1).from(setup.rank() * count).
+  constexpr Pattern from(std::uint64_t index) const {
+    Pattern result = *this;
+    result.start = index;
+    return result;
+  }
+
   // Multiplies by a factor that goes from `from` at the first of the places to `to` at the last: a ramp over a whole axis,
   // outliers at drawn places.
   constexpr Pattern times(float from, float to, Places where, Places and_where = {}, Places and_also = {}) const {
@@ -266,6 +274,7 @@ AISP_HOST_DEVICE inline std::int64_t pattern_integer(const Pattern& pattern, std
 // conversions from float round to nearest.
 template <class T>
 AISP_HOST_DEVICE inline T pattern_value(const Pattern& pattern, std::uint64_t seed, std::uint64_t index) {
+  index += pattern.start;
   const bool integral =
       pattern.kind == Pattern::Kind::integers || pattern.kind == Pattern::Kind::sequence || pattern.kind == Pattern::Kind::table;
   if constexpr (std::is_integral_v<T>) {

@@ -34,11 +34,18 @@ constexpr std::string_view name_of(Library library) {
   return names[static_cast<std::size_t>(library)];
 }
 
+// The number of processes that a pair runs as, each with a GPU of its own.
+struct Ranks {
+  int least = 1, most = 1;
+};
+inline constexpr int most_ranks = 1024;
+
 // Requirements of a pair or variant. Unmet needs skip it with a plain reason; they never fail it.
 struct Needs {
   int min_sm = 80;  // compute capability times ten
   int max_sm = 0;   // last family that runs this code (architecture-specific code); 0: no limit
   int gpus = 1;
+  Ranks ranks{};             // of a pair: it runs as several processes of one GPU each, as many as there is room for
   bool peer_access = false;  // between all of them
   bool dsmem = false;        // distributed shared memory in clusters
   bool tcgen05 = false;

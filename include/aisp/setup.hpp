@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace aisp {
@@ -114,9 +116,20 @@ class Setup {
   virtual SmStream stream_on(int sms, int gpu = 0) = 0;
   virtual cudaEvent_t event(int gpu = 0) = 0;                        // without timing, owned by the harness
   virtual ThreadTeam& threads(int workers, bool pinned = true) = 0;  // live until the workload is gone
-  virtual int cpus() const = 0;                                      // CPUs this process may use
-  virtual FilePath scratch_directory() = 0;                          // removed with the workload
-  virtual bool reproducible() const = 0;                             // choose deterministic algorithms, or throw Unsupported
+  // A pair that .needs ranks has a workload in each of their processes, and all of them make the same calls. Seeds of inputs are
+  // the same in all ranks: inputs that are parts of a whole are filled by the index in the whole (Pattern::from), and references
+  // and outputs are those of the rank's own part.
+  virtual int rank() const = 0;   // 0 to ranks() - 1
+  virtual int ranks() const = 0;  // 1 for other pairs
+  // Gives `own` to all ranks and returns when all have called it; all[i] is that of rank i. For ids and decisions, in
+  // constructors and `prepare`: it takes tens of microseconds.
+  template <class T>
+  requires std::is_trivially_copyable_v<T>
+  void exchange(const T& own, std::span<T> all) { exchange(&own, sizeof(T), all.data(), all.size()); }
+
+  virtual int cpus() const = 0;              // CPUs this process may use
+  virtual FilePath scratch_directory() = 0;  // removed with the workload
+  virtual bool reproducible() const = 0;     // choose deterministic algorithms, or throw Unsupported
   // Opens `object`, which lives as long as the workload, before each prepare of a variant that needs the library.
   virtual void when_needed(Library library, detail::LibraryObject& object) = 0;
 
@@ -124,6 +137,7 @@ class Setup {
   ~Setup() = default;
 
  private:
+  virtual void exchange(const void* own, std::size_t bytes, void* all, std::size_t count) = 0;
   virtual BufferView& add(Role role, ElementType type, std::size_t element_bytes, std::size_t count, Pattern pattern,
                           Function<void(void* host, std::uint64_t seed)> fill, const BufferOptions& options) = 0;
 };

@@ -2,6 +2,7 @@
 // The parts of Setup other than buffers.
 #include <sched.h>
 
+#include <cstring>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
@@ -63,6 +64,19 @@ ThreadTeam& Session::threads(int workers, bool pinned) {
 int Session::cpus() const {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+void Session::exchange(const void* own, std::size_t bytes, void* all, std::size_t count) {
+  constexpr std::size_t most_bytes = 64 << 10;
+  if (bytes > most_bytes) throw std::logic_error{"exchange() takes at most 64 KiB of each rank: libraries carry data"};
+  if (count != static_cast<std::size_t>(ranks()))
+    throw std::logic_error{"exchange() has room for " + std::to_string(count) + " of " + std::to_string(ranks()) + " ranks"};
+  auto* to = static_cast<std::byte*>(all);
+  for (const std::string& each : rank_group().gather("exchange()", {static_cast<const char*>(own), bytes})) {
+    if (each.size() != bytes) throw std::logic_error{"ranks exchange values of different sizes"};
+    std::memcpy(to, each.data(), bytes);
+    to += bytes;
+  }
 }
 
 FilePath Session::scratch_directory() {

@@ -22,6 +22,8 @@ class PlainSetup final : public Setup {
 
   void when_needed(Library, detail::LibraryObject& object) override { object.open(); }
   int gpus() const override { return 1; }
+  int rank() const override { return 0; }
+  int ranks() const override { return 1; }
   int cpus() const override { return 1; }
   bool reproducible() const override { return false; }
   std::size_t scaled(std::size_t full, std::size_t) const override { return full; }
@@ -40,6 +42,7 @@ class PlainSetup final : public Setup {
   [[noreturn]] static T unused() {
     throw std::logic_error{"no block of a training step asks for this"};
   }
+  void exchange(const void*, std::size_t, void*, std::size_t) override { unused<int>(); }
   BufferView& add(Role, ElementType, std::size_t element_bytes, std::size_t count, Pattern,
                   Function<void(void* host, std::uint64_t seed)>, const BufferOptions&) override {
     BufferView& buffer = buffers_.emplace_back();
