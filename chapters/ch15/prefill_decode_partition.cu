@@ -207,9 +207,7 @@ class PrefillDecodePartition final : public Workload {
     for (int r = 0; r < requests_; ++r) keys += steps * (length(r) + (steps + 1) / 2.0);
     const Cost prompt = prefill_cost(model_.shape(), prompt_),
                others = decode_cost(model_.shape(), steps, steps * requests_, keys);
-    return {.flops = prefills * prompt.flops + others.flops,
-            .math = Math::bf16,
-            .bytes = prefills * prompt.bytes + others.bytes};
+    return {.flops = prefills * prompt.flops + others.flops, .math = Math::bf16, .bytes = prefills * prompt.bytes + others.bytes};
   }
   std::vector<int> all_requests() const {
     std::vector<int> all(size(requests_));

@@ -98,7 +98,7 @@ std::optional<Obstacle> unmet_by_gpu(const Needs& needs, const Gpu& gpu, std::st
 }
 
 std::optional<Obstacle> too_few_gpus(const Needs& needs, const Machine& machine, std::size_t given) {
-  const auto wanted = static_cast<std::size_t>(needs.gpus);
+  const auto wanted = static_cast<std::size_t>(std::max(needs.gpus, needs.ranks.least));
   if (given >= wanted) return std::nullopt;
   std::string text = "needs " + base::plural(wanted, "GPU") + (needs.peer_access ? " with peer access" : "");
   if (machine.gpus.size() >= wanted)
@@ -183,7 +183,7 @@ std::optional<Obstacle> unmet(const Needs& needs, Device device, const Machine& 
     for (const Gpu& gpu : machine.gpus)
       if (gpu.ordinal == ordinal) used.push_back(&gpu);
   if (std::optional<Obstacle> reason = too_few_gpus(needs, machine, used.size())) return reason;
-  used.resize(static_cast<std::size_t>(std::max(needs.gpus, 0)));
+  if (needs.ranks.most == 1) used.resize(static_cast<std::size_t>(std::max(needs.gpus, 0)));
   for (const Gpu* gpu : used)
     if (std::optional<Obstacle> reason = unmet_by_gpu(needs, *gpu, built)) return reason;
   if (needs.peer_access)

@@ -46,6 +46,7 @@ Executor::~Executor() {
 
 void Executor::load(const Variant& variant) {
   session_.reset(variant);
+  session_.rank_group().start_together("the first execution of " + std::string{variant.name});
   submit_behind_gate(session_, variant, conditions_.start, 5ms);
 }
 
@@ -60,7 +61,8 @@ void submit_behind_gate(pair::Session& session, const Variant& variant, Start st
 Executed Executor::execute(const Variant& variant, Capture& capture, const Frame& frame) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     make_ready(variant, capture);
-    const Executed executed = perform(variant, capture, frame);
+    Executed executed = perform(variant, capture, frame);
+    if (session_.on_gpu()) executed.forced_open = session_.rank_group().any("the gate", executed.forced_open);
     if (!executed.forced_open) return executed;
   }
   throw WaitsForGpu{std::string{variant.name}};
@@ -156,6 +158,8 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   const bool gated = gate_ && start == Start::released;
   const cudaStream_t stream = session_.launch().stream;
   if (frame.ready) frame.ready();
+  // Where a gate is closed, ranks meet before it, so that it is not closed for long, and before it opens.
+  start_together();
   if (!gated) children_.begin();
   std::optional<CpuWait> wait;
   if (!session_.on_gpu()) wait.emplace();
@@ -182,6 +186,7 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   if (capture != nullptr) queue_looks(*capture);
   if (gated) {
     if (capture != nullptr) watch_held(*capture);
+    start_together();
     children_.begin();
     started = Clock::now();
     gate_->open();
@@ -195,6 +200,11 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   executed.late_ms = milliseconds_since(finished);
   children_.end();
   return executed;
+}
+
+void Executor::start_together() {
+  if (pair::RankGroup& ranks = session_.rank_group(); ranks.several())
+    ranks.start_together("an execution of " + pair::running_variant());
 }
 
 // Queues copies and digests in the stream right after the execution, before anything can wait for its end.

@@ -117,6 +117,7 @@ class Executor {
   void empty_caches();
   void warm(const Variant& variant);
   void poison_outputs();
+  void start_together();
   void queue_looks(Capture& capture);
   void watch_held(Capture& capture);
   void restore_settings();

@@ -191,6 +191,11 @@ class Faults {
   void check_needs(const Needs& needs, std::string_view what) {
     if (needs.gpus < 1 || needs.cpus < 0 || needs.min_sm < 0 || needs.max_sm < 0 || needs.driver < 0)
       add("{} asks for a negative amount, or for no GPU", what);
+    const bool of_pair = &needs == &pair_.needs;
+    if (needs.ranks.least < 1 || needs.ranks.most < needs.ranks.least || needs.ranks.most > most_ranks)
+      add("{} asks for {} to {} ranks: they are 1 to {}, the least first", what, needs.ranks.least, needs.ranks.most, most_ranks);
+    if (needs.ranks.most > 1 && (!of_pair || needs.gpus > 1))
+      add("{} asks for ranks{}", what, of_pair ? " of several GPUs; a rank has one" : "; only a pair has them");
     if (pair_.device == Device::host && (needs.gpus > 1 || needs.peer_access)) add("{} asks for GPUs, for a host pair", what);
   }
 

@@ -24,7 +24,7 @@ bool of_memory_shared_with_the_host(cudaDeviceAttr attribute) {
 }
 
 bool of_the_host(const Needs& needs) {
-  return needs.gpus > 1 || needs.peer_access || needs.cpus > 0 ||
+  return needs.gpus > 1 || needs.ranks.most > 1 || needs.peer_access || needs.cpus > 0 ||
          std::ranges::find(needs.libraries, Library::cufile) != std::end(needs.libraries) ||
          std::ranges::any_of(needs.attributes, of_memory_shared_with_the_host);
 }

@@ -15,6 +15,7 @@
 #include "pair/launch_state.hpp"
 #include "pair/memory/allocation.hpp"
 #include "pair/memory/memory.hpp"
+#include "pair/ranks.hpp"
 #include "pair/sizes.hpp"
 #include "pair/sm_part.hpp"
 
@@ -29,6 +30,7 @@ struct SessionOptions {
   bool reproducible = false;
   bool red_zones = true;
   std::filesystem::path scratch_parent;
+  RankGroup* ranks = nullptr;  // the pair's processes; null: this one alone
 };
 
 // One pair set up in this process: its workload and all its resources.
@@ -40,6 +42,7 @@ class Session final : public Setup {
   const Pair& pair() const { return pair_; }
   Workload& workload() { return *workload_; }
   LaunchState& launch() { return launch_; }
+  RankGroup& rank_group() { return options_.ranks != nullptr ? *options_.ranks : alone_; }
   bool on_gpu() const { return pair_.device == Device::gpu; }
   const std::vector<int>& gpu_ordinals() const { return options_.gpus; }
   std::uint64_t seed() const { return seed_; }
@@ -111,8 +114,8 @@ class Session final : public Setup {
   SmStream stream_on(int sms, int gpu) override;
   cudaEvent_t event(int gpu) override;
   ThreadTeam& threads(int workers, bool pinned) override;
-  int rank() const override { return 0; }
-  int ranks() const override { return 1; }
+  int rank() const override { return options_.ranks != nullptr ? options_.ranks->rank() : 0; }
+  int ranks() const override { return options_.ranks != nullptr ? options_.ranks->ranks() : 1; }
   int cpus() const override;
   FilePath scratch_directory() override;
   bool reproducible() const override { return options_.reproducible; }
@@ -136,6 +139,7 @@ class Session final : public Setup {
 
   const Pair& pair_;
   SessionOptions options_;
+  RankGroup alone_;
   SizeMap sizes_;
   std::uint64_t seed_ = 0;
   std::size_t kept_by_makers_of_inputs_ = 0;

@@ -66,7 +66,16 @@ int Session::cpus() const {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-void Session::exchange(const void* own, std::size_t bytes, void* all) { std::memcpy(all, own, bytes); }
+void Session::exchange(const void* own, std::size_t bytes, void* all) {
+  constexpr std::size_t most_bytes = 64 << 10;
+  if (bytes > most_bytes) throw std::logic_error{"exchange() takes at most 64 KiB of each rank: libraries carry data"};
+  auto* to = static_cast<std::byte*>(all);
+  for (const std::string& each : rank_group().gather("exchange()", {static_cast<const char*>(own), bytes})) {
+    if (each.size() != bytes) throw std::logic_error{"ranks exchange values of different sizes"};
+    std::memcpy(to, each.data(), bytes);
+    to += bytes;
+  }
+}
 
 FilePath Session::scratch_directory() {
   if (!scratch_) scratch_.emplace("aisp-scratch-", options_.scratch_parent);

@@ -45,14 +45,16 @@ std::vector<std::vector<int>> by_kind(const machine::Machine& machine, const std
 std::vector<std::vector<int>> candidates(const Pair& pair, const machine::Machine& machine, const std::vector<int>& gpus) {
   if (pair.device == Device::host) return {{}};
   std::vector<std::vector<int>> sets;
-  const auto count = static_cast<std::size_t>(std::max(1, pair.needs.gpus));
+  const Ranks& ranks = pair.needs.ranks;
+  const auto one = static_cast<std::size_t>(std::max({1, pair.needs.gpus, ranks.least}));
   for (const std::vector<int>& group : by_kind(machine, gpus)) {
+    const std::size_t count = std::max(one, std::min(group.size(), static_cast<std::size_t>(ranks.most)));
     if (count == 1)
       for (const int ordinal : group) sets.push_back({ordinal});
     else if (group.size() >= count) sets.emplace_back(group.begin(), group.begin() + static_cast<std::ptrdiff_t>(count));
   }
   // A single-GPU pair takes them in the order the user gave, whatever their kind.
-  if (count == 1)
+  if (one == 1 && ranks.most == 1)
     std::sort(sets.begin(), sets.end(), [&](const auto& a, const auto& b) {
       return std::find(gpus.begin(), gpus.end(), a.front()) < std::find(gpus.begin(), gpus.end(), b.front());
     });

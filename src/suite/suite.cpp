@@ -15,6 +15,7 @@
 #include "machine/host.hpp"
 #include "profile/ranges.hpp"
 #include "run/child/child.hpp"
+#include "run/parent/supervise_ranks.hpp"
 #include "run/parent/tool_profiles.hpp"
 #include "run/wire/blank.hpp"
 #include "suite/environment.hpp"
@@ -173,10 +174,14 @@ class Suite {
       const std::lock_guard lock{mutex_};
       watcher_.pair_progressed(target, progress);
     };
-    return run::supervise(*placement.entry, wish, supervision).result;
+    const Pair& pair = *placement.entry->pair;
+    if (pair.needs.ranks.most == 1) return run::supervise(*placement.entry, wish, supervision).result;
+    const int ranks = run::rank_count(pair, wish.gpus.size(), task_.machine.host.cpus_usable);
+    return run::supervise_ranks(*placement.entry, wish, supervision, ranks).result;
   }
 
   void profile_deeper(const Placement& placement, const run::Request& wish, PairResult& result) const {
+    if (placement.entry->pair->needs.ranks.most > 1) return;
     const double multiplier = task_.configuration.timeout_multiplier;
     run::ToolSettings settings;
     settings.folder = folder_;

@@ -285,9 +285,11 @@ void VariantCheck::check_leaks(std::vector<pair::Snapshot>& copies) {
   if (!options_.check_memory) return;
   // The first run may load code and fill caches, and the second is the first of those that tell. Only what goes on is a leak.
   constexpr int runs_of_a_plain_leak = 2, runs_of_a_small_one = 32;
-  for (int grown = 1; leaks_.grew(); ++grown) {
-    if (grown >= (leaks_.threads_may_keep_it() ? runs_of_a_small_one : runs_of_a_plain_leak)) {
-      fail("memory", leaks_.text(), "free what the run allocates, or allocate it in the constructor");
+  pair::RankGroup& ranks = session_.rank_group();
+  for (int grown = 1; ranks.any("what memory is left", leaks_.grew()); ++grown) {
+    const bool small = ranks.any("how much memory is left", leaks_.grew() && leaks_.threads_may_keep_it());
+    if (grown >= (small ? runs_of_a_small_one : runs_of_a_plain_leak)) {
+      if (leaks_.grew()) fail("memory", leaks_.text(), "free what the run allocates, or allocate it in the constructor");
       return;
     }
     run_once(copies);

@@ -49,7 +49,12 @@ std::vector<Outcome> verify(pair::Session& session, const std::vector<const Vari
   };
   bool baseline_ran = false;
   for (const std::size_t v : order) {
-    comparable[v] = outcomes[v].passed() && checks[v].run() && variants[v]->outputs != no_outputs;
+    const auto on_all_ranks = [&](bool well) {
+      const std::string why = outcomes[v].problems.empty() ? outcomes[v].unsupported : outcomes[v].problems.front().message;
+      return session.rank_group().all("the check of " + std::string{variants[v]->name}, well, why);
+    };
+    const bool ran = on_all_ranks(outcomes[v].passed()) && on_all_ranks(checks[v].run());
+    comparable[v] = ran && variants[v]->outputs != no_outputs;
     if (comparable[v]) checks[v].take_samples();
     waiting.push_back(v);
     baseline_ran |= v == 0;
@@ -74,7 +79,7 @@ std::vector<Outcome> verify(pair::Session& session, const std::vector<const Vari
     for (const std::size_t v : order) {
       if (!comparable[v]) continue;
       if (v != 0 && comparable[0]) checks[v].compare_with_samples(checks[0]);
-      if (outcomes[v].passed()) checks[v].validate();
+      if (!session.rank_group().any("the validation", !outcomes[v].passed())) checks[v].validate();
     }
     for (const std::size_t v : order) checks[v].compare_not_finite(reference);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
@@ -95,12 +100,15 @@ std::vector<Outcome> verify_edge(pair::Session& session, std::vector<const Varia
   constexpr int most_drawings = 8;
   const std::uint64_t seed = options.seed;
   std::vector<Outcome> outcomes = verify(session, variants, options);
+  const auto may_be_chance = [&](std::size_t v) {
+    return session.rank_group().any("another drawing", outcomes[v].may_be_chance());
+  };
   for (int drawing = 1; drawing < most_drawings; ++drawing) {
     // The baseline comes along, to compare with.
     std::vector<const Variant*> again{variants.front()};
     for (std::size_t v = 1; v < variants.size(); ++v)
-      if (outcomes[v].may_be_chance()) again.push_back(variants[v]);
-    if (again.size() == 1 && !outcomes.front().may_be_chance()) break;
+      if (may_be_chance(v)) again.push_back(variants[v]);
+    if (again.size() == 1 && !may_be_chance(0)) break;
     options.seed = random_bits(seed, static_cast<std::uint64_t>(drawing));
     for (Outcome& drawn : verify(session, again, options)) {
       Outcome& known = *std::ranges::find(outcomes, drawn.variant, &Outcome::variant);

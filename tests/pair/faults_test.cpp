@@ -43,6 +43,15 @@ TEST(Faults, NoneOfAGoodPair) {
   EXPECT_THAT(faults_with([](Pair& p) { p.device = Device::host; }, "chapters/ch07/thing.cpp"), IsEmpty());
 }
 
+TEST(Faults, RanksAreOfThePairAndInOrder) {
+  EXPECT_THAT(faults_with([](Pair& p) { p.needs.ranks = {2, 8}; }), IsEmpty());
+  EXPECT_THAT(faults_with([](Pair& p) { p.needs.ranks = {3, 2}; }), ElementsAre(HasSubstr("3 to 2 ranks")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.needs.ranks = {0, 2}; }), ElementsAre(HasSubstr("0 to 2 ranks")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.needs.ranks = {2, 1 << 20}; }), ElementsAre(HasSubstr("ranks")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.needs = {.gpus = 2, .ranks = {2, 2}}; }), ElementsAre(HasSubstr("a rank has one")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.baseline.needs.ranks = {2, 2}; }), ElementsAre(HasSubstr("only a pair has them")));
+}
+
 // One pair of the fixtures has every fault that can be seen from outside; tests/end_to_end/runs/test_faults.py looks at it.
 TEST(Faults, NoneOfAnyPairThatIsBuilt) {
   for (const Entry& entry : registry()) {

@@ -31,6 +31,7 @@ constexpr Pair gpu_pair = plain(Device::gpu, Bound::memory, {});
 constexpr Pair host_pair = plain(Device::host, Bound::host, {});
 constexpr Pair bus_pair = plain(Device::gpu, Bound::transfer, {});
 constexpr Pair two_gpu_pair = plain(Device::gpu, Bound::memory, {.gpus = 2});
+constexpr Pair ranks_pair = plain(Device::gpu, Bound::memory, {.ranks = {2, 4}});
 constexpr Pair launch_pair = plain(Device::gpu, Bound::latency, {});
 constexpr Pair wide_pair{
     .teaches = "", .make = nullptr, .baseline = {"a"}, .optimized = variants({{"b"}, {"c"}, {"d"}}), .bound = Bound::compute};
@@ -39,7 +40,8 @@ constexpr Pair new_gpu_pair = plain(Device::gpu, Bound::memory, {.min_sm = 100})
 constexpr pair::Entry entry_a{"ch01", "a", "", &gpu_pair}, entry_b{"ch01", "b", "", &gpu_pair},
     entry_host{"ch01", "host", "", &host_pair}, entry_bus{"ch01", "bus", "", &bus_pair},
     entry_two{"ch01", "two", "", &two_gpu_pair}, entry_new{"ch01", "new", "", &new_gpu_pair},
-    entry_launch{"ch01", "launch", "", &launch_pair}, entry_wide{"ch01", "wide", "", &wide_pair};
+    entry_ranks{"ch01", "ranks", "", &ranks_pair}, entry_launch{"ch01", "launch", "", &launch_pair},
+    entry_wide{"ch01", "wide", "", &wide_pair};
 
 std::string name(const Schedule::Assignment& assignment) { return std::string{assignment.placement->entry->name}; }
 
@@ -63,6 +65,16 @@ TEST(Placement, SeveralGpusAreOfOneKind) {
   EXPECT_THAT(place({&entry_two}, machine, {0, 1, 2})[0].choices, ElementsAre(ElementsAre(0, 2)));
   EXPECT_THAT(place({&entry_two}, machine, {0, 1})[0].choices, IsEmpty());
   EXPECT_NE(place({&entry_two}, machine, {0, 1})[0].obstacle, "");
+}
+
+TEST(Placement, RanksTakeAllGpusOfOneKindUpToTheirMost) {
+  const machine::Machine four = machine_with({{"H200", 90}, {"H200", 90}, {"L40S", 89}, {"H200", 90}});
+  EXPECT_THAT(place({&entry_ranks}, four, {0, 1, 2, 3})[0].choices, ElementsAre(ElementsAre(0, 1, 3)));
+  const machine::Machine five = machine_with({{"H200", 90}, {"H200", 90}, {"H200", 90}, {"H200", 90}, {"H200", 90}});
+  EXPECT_THAT(place({&entry_ranks}, five, {0, 1, 2, 3, 4})[0].choices, ElementsAre(ElementsAre(0, 1, 2, 3)));
+  const auto one = place({&entry_ranks}, machine_with({{"H200", 90}}), {0});
+  EXPECT_THAT(one[0].choices, IsEmpty());
+  EXPECT_THAT(one[0].obstacle, HasSubstr("needs 2 GPUs, found 1"));
 }
 
 TEST(ChooseGpus, ByIndexAndUuid) {

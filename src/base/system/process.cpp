@@ -168,6 +168,13 @@ std::string new_mark() {
 
 }  // namespace
 
+bool is_stopped(pid_t process) {
+  const std::string status = try_read_file("/proc/" + std::to_string(process) + "/stat").value_or("");
+  const std::size_t name_end = status.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= status.size()) return false;
+  return status[name_end + 2] == 'T' || status[name_end + 2] == 't';
+}
+
 std::string signal_name(int signal) {
   const char* name = ::sigabbrev_np(signal);
   return name != nullptr ? std::string{"SIG"} + name : "signal " + std::to_string(signal);

@@ -87,6 +87,9 @@ class Child {
   bool cleaned_up_ = false;
 };
 
+// Whether a signal has stopped the process (SIGSTOP, SIGTSTP), or a debugger.
+bool is_stopped(pid_t process);
+
 // "SIGSEGV"; "signal 64" for those without a name.
 std::string signal_name(int signal);
 

@@ -47,25 +47,26 @@ AISP_HOST_DEVICE inline double load_value(const void* data, ElementType type, st
 
 AISP_HOST_DEVICE inline void store_pattern(void* data, ElementType type, std::size_t index, const Pattern& pattern,
                                            std::uint64_t seed) {
+  const std::uint64_t at = pattern.start + index;
   switch (type) {
-    case ElementType::f64: static_cast<double*>(data)[index] = pattern_value<double>(pattern, seed, index); break;
-    case ElementType::f32: static_cast<float*>(data)[index] = pattern_value<float>(pattern, seed, index); break;
-    case ElementType::f16: static_cast<__half*>(data)[index] = pattern_value<__half>(pattern, seed, index); break;
-    case ElementType::bf16: static_cast<__nv_bfloat16*>(data)[index] = pattern_value<__nv_bfloat16>(pattern, seed, index); break;
-    case ElementType::e4m3: static_cast<__nv_fp8_e4m3*>(data)[index] = pattern_value<__nv_fp8_e4m3>(pattern, seed, index); break;
-    case ElementType::e5m2: static_cast<__nv_fp8_e5m2*>(data)[index] = pattern_value<__nv_fp8_e5m2>(pattern, seed, index); break;
+    case ElementType::f64: static_cast<double*>(data)[index] = pattern_value<double>(pattern, seed, at); break;
+    case ElementType::f32: static_cast<float*>(data)[index] = pattern_value<float>(pattern, seed, at); break;
+    case ElementType::f16: static_cast<__half*>(data)[index] = pattern_value<__half>(pattern, seed, at); break;
+    case ElementType::bf16: static_cast<__nv_bfloat16*>(data)[index] = pattern_value<__nv_bfloat16>(pattern, seed, at); break;
+    case ElementType::e4m3: static_cast<__nv_fp8_e4m3*>(data)[index] = pattern_value<__nv_fp8_e4m3>(pattern, seed, at); break;
+    case ElementType::e5m2: static_cast<__nv_fp8_e5m2*>(data)[index] = pattern_value<__nv_fp8_e5m2>(pattern, seed, at); break;
     case ElementType::i8:
     case ElementType::u8:
     case ElementType::e2m1x2:
     case ElementType::s4x2:
     case ElementType::e3m2:
-    case ElementType::e8m0: static_cast<std::uint8_t*>(data)[index] = pattern_value<std::uint8_t>(pattern, seed, index); break;
+    case ElementType::e8m0: static_cast<std::uint8_t*>(data)[index] = pattern_value<std::uint8_t>(pattern, seed, at); break;
     case ElementType::i16:
-    case ElementType::u16: static_cast<std::uint16_t*>(data)[index] = pattern_value<std::uint16_t>(pattern, seed, index); break;
+    case ElementType::u16: static_cast<std::uint16_t*>(data)[index] = pattern_value<std::uint16_t>(pattern, seed, at); break;
     case ElementType::i32:
-    case ElementType::u32: static_cast<std::uint32_t*>(data)[index] = pattern_value<std::uint32_t>(pattern, seed, index); break;
+    case ElementType::u32: static_cast<std::uint32_t*>(data)[index] = pattern_value<std::uint32_t>(pattern, seed, at); break;
     case ElementType::i64:
-    case ElementType::u64: static_cast<std::uint64_t*>(data)[index] = pattern_value<std::uint64_t>(pattern, seed, index); break;
+    case ElementType::u64: static_cast<std::uint64_t*>(data)[index] = pattern_value<std::uint64_t>(pattern, seed, at); break;
     default: break;
   }
 }

@@ -12,11 +12,12 @@
 
 namespace aisp::run {
 
-// The request and the machine it runs on: all stages read it, none changes it.
+// The request, the machine it runs on and the pair's other processes: all stages read them, none changes them.
 struct Context {
   const Pair& pair;
   const Request& request;
   const Ground& ground;
+  pair::RankGroup& ranks;
 };
 
 // Independent random numbers from the run's seed: random_bits(seed, stream) is the seed of each.

@@ -3,6 +3,7 @@
 
 #include <aisp/check.hpp>
 
+#include <memory>
 #include <new>
 
 #include "profile/activity.hpp"
@@ -25,7 +26,8 @@ void tear_down(Stages& stages, double limit_s, Apparatus& apparatus) {
   stages.end();
 }
 
-void run_stages(const Pair& pair, const Request& request, Stages& stages, Record& record, Apparatus& apparatus) {
+void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks, Stages& stages, Record& record,
+                Apparatus& apparatus) {
   const StageLimits& limits = request.limits;
   stages.begin(evidence::Stage::setup, limits.setup);
   if (request.reproducible) demand_deterministic_libraries();
@@ -33,9 +35,11 @@ void run_stages(const Pair& pair, const Request& request, Stages& stages, Record
   // Loads CUPTI now, so that its presence does not reveal the stage.
   if (pair.device == Device::gpu) profile::ActivityRecorder::unavailable();
   for (const evidence::Lost& each : ground.lost()) record.lose(each.kind, each.text);
-  const Context context{pair, request, ground};
+  const Context context{pair, request, ground, ranks};
   const std::optional<std::uint64_t> free_bytes = set_up(context, record, apparatus);
-  if (!free_bytes) return;
+  if (record.result().status == evidence::Status::skipped) return;
+  record.agree(ranks);
+  if (!free_bytes || !record.passed()) return;
   pair::Session& session = *apparatus.session;
   stages.begin(evidence::Stage::verify, limits.verify);
   const std::optional<Verified> verified = verify_first(context, record, session);
@@ -52,11 +56,13 @@ void run_stages(const Pair& pair, const Request& request, Stages& stages, Record
   const double offset_ms = warm_up(context, stages, record, apparatus, verified->start);
   stages.begin(evidence::Stage::measurement, limits.measurement);
   const Samples samples = measure_rounds(context, stages, record, apparatus, *verified, offset_ms);
+  record.agree(ranks);
   if (!record.passed()) return tear_down(stages, limits.teardown, apparatus);
   stages.begin(evidence::Stage::audit, limits.audit);
   const ProbeWork probe_work = audit(context, record, apparatus, verified->start, samples, assumed_probe_work(context));
   judge(context, record, session, samples, correction_of(pair, samples, probe_work));
   measure_energy(context, stages, record, session, samples.timed);
+  record.agree(ranks);
   stages.begin(evidence::Stage::reverify, limits.verify);
   const std::optional<Start> start = verify_again(context, record, session, *verified);
   if (!start) return;
@@ -67,13 +73,20 @@ void run_stages(const Pair& pair, const Request& request, Stages& stages, Record
 }  // namespace
 
 evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, const Reporter& reporter) {
+  std::unique_ptr<pair::RankGroup> ranks;
+  const char* left = nullptr;
   Stages stages{reporter};
   Record record{entry, request, stages, reporter};
   // Frees what the stages have not, after the result is sent and when no stage and its limit run any more.
   Apparatus apparatus;
   const profile::Scope range{record.result().target};
   try {
-    run_stages(*entry.pair, request, stages, record, apparatus);
+    ranks = std::make_unique<pair::RankGroup>(
+        pair::RankGroup::Place{request.rank, request.ranks, request.rank_hub, request.rank_key});
+    run_stages(*entry.pair, request, *ranks, stages, record, apparatus);
+  } catch (const pair::RanksApart& reason) {
+    record.problem({}, "ranks", reason.what());
+    left = pair::left_lost;
   } catch (const Unsupported& reason) {
     record.skip(reason.what());
   } catch (const CudaError& error) {
@@ -91,6 +104,11 @@ evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, 
     record.problem({}, "exception", "an exception of an unknown type was thrown");
   }
   stages.end();
+  if (left == nullptr)
+    left = record.passed()                                       ? pair::left_passed
+           : record.result().status == evidence::Status::skipped ? pair::left_skipped
+                                                                 : pair::left_failed;
+  if (ranks) ranks->leave(left, record.result().reason);
   return record.finish();
 }
 

@@ -10,13 +10,20 @@
 #include "run/child/verification/memory_account.hpp"
 #include "run/results/assemble.hpp"
 #include "run/results/declarations.hpp"
+#include "run/wire/blank.hpp"
 
 namespace aisp::run {
 namespace {
 
 // If the baseline cannot run, or none of the optimized variants, neither can the pair.
 bool skip_unmet(const Context& context, Record& record) {
-  if (auto reason = context.ground.unmet(context.pair.needs, context.pair.device)) {
+  Needs of_rank = context.pair.needs;
+  if (context.ranks.several()) of_rank.ranks = {}, of_rank.peer_access = false;  // the parent has seen to them
+  if (of_rank.ranks.least > 1) {
+    record.skip("needs a process for each of its ranks; leave --in-process out");
+    return true;
+  }
+  if (auto reason = context.ground.unmet(of_rank, context.pair.device)) {
     record.skip(std::move(*reason));
     return true;
   }
@@ -36,6 +43,7 @@ bool skip_unmet(const Context& context, Record& record) {
 void describe_workload(const Context& context, Record& record, pair::Session& session) {
   evidence::PairResult& result = record.result();
   result.sizes = session.sizes();
+  if (context.ranks.several()) result.sizes[size_of_ranks] = static_cast<std::uint64_t>(context.ranks.ranks());
   result.narrow_types = std::ranges::any_of(session.buffers(), [](const Buffer& buffer) {
     return buffer.type == ElementType::e4m3 || buffer.type == ElementType::e5m2 || holds_codes(buffer.type);
   });
@@ -84,7 +92,8 @@ pair::SessionOptions session_options(const Context& context) {
           .sizes = context.request.sizes,
           .reproducible = context.request.reproducible,
           .red_zones = !base::under_memory_checker(),
-          .scratch_parent = context.request.scratch_parent};
+          .scratch_parent = context.request.scratch_parent,
+          .ranks = &context.ranks};
 }
 
 std::optional<std::uint64_t> set_up(const Context& context, Record& record, Apparatus& apparatus) {
@@ -96,6 +105,7 @@ std::optional<std::uint64_t> set_up(const Context& context, Record& record, Appa
   pair::Session& session = *apparatus.session;
   describe_workload(context, record, session);
   check_costs(context, record, session);
+  record.agree(context.ranks);
   if (record.passed() && context.request.cold_start) time_first_runs(record, session);
   return record.passed() ? std::optional{free_bytes} : std::nullopt;
 }

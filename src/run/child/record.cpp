@@ -100,6 +100,45 @@ void Record::leave_out(evidence::VariantResult& library, const std::string& why)
   warn("library " + library.name + " was left out: " + why);
 }
 
+void Record::agree(pair::RankGroup& ranks) {
+  if (!ranks.several()) return;
+  evidence::PairResult found;
+  found.status = result_.status;
+  found.variants = {};
+  for (const evidence::VariantResult& variant : result_.variants) {
+    evidence::VariantResult& told = found.variants.emplace_back();
+    told.name = variant.name, told.role = variant.role, told.status = variant.status, told.reason = variant.reason;
+  }
+  found.problems.assign(result_.problems.begin() + static_cast<std::ptrdiff_t>(problems_told_), result_.problems.end());
+  found.warnings.assign(result_.warnings.begin() + static_cast<std::ptrdiff_t>(warnings_told_), result_.warnings.end());
+  const std::string where = fmt::format("the end of {}", to_string(stage()));
+  const std::vector<std::string> all = ranks.gather(where, evidence::json_text(nlohmann::json(found)));
+  for (int rank = 0; rank < ranks.ranks(); ++rank)
+    if (rank != ranks.rank()) adopt(fmt::format("rank {}: ", rank), all[static_cast<std::size_t>(rank)]);
+  problems_told_ = result_.problems.size();
+  warnings_told_ = result_.warnings.size();
+}
+
+void Record::adopt(const std::string& rank, const std::string& findings) {
+  const auto found = evidence::parse_json(findings, "another rank").get<evidence::PairResult>();
+  for (const evidence::VariantResult& theirs : found.variants) {
+    evidence::VariantResult& ours = of(theirs.name);
+    if (theirs.status == evidence::Status::passed || ours.status != evidence::Status::passed) continue;
+    ours.status = theirs.status;
+    ours.reason = rank + theirs.reason;
+    if (ours.role == evidence::VariantRole::library && ours.status == evidence::Status::failed) leave_out(ours, ours.reason);
+  }
+  for (evidence::Problem problem : found.problems) {
+    problem.message = rank + problem.message;
+    if (result_.reason.empty())
+      result_.reason = problem.variant.empty() ? problem.message : problem.variant + ": " + problem.message;
+    result_.problems.push_back(std::move(problem));
+  }
+  if (found.status == evidence::Status::failed) result_.status = evidence::Status::failed;
+  for (const std::string& warning : found.warnings)
+    if (std::ranges::find(result_.warnings, warning) == result_.warnings.end()) warn(rank + warning);
+}
+
 void Record::begin_edge(const Case& edge) { edge_ = fmt::format("edge {} ({})", edge.name, edge.sizes); }
 
 void Record::send_partial() const {

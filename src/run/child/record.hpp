@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "evidence/result.hpp"
+#include "pair/ranks.hpp"
 #include "pair/registry.hpp"
 #include "run/child/stages.hpp"
 #include "run/wire/request.hpp"
@@ -36,6 +37,8 @@ class Record {
   void fail_variant(evidence::VariantResult& variant, const std::string& check, std::string message, std::string advice);
   // Records a variant's failures. Throws Unsupported if this machine cannot run the baseline.
   void absorb_failures(const verify::Outcome& outcome);
+  // Adds what other ranks have found since the last call, so that all go on alike: what failed on one has failed on all.
+  void agree(pair::RankGroup& ranks);
   void warn(std::string warning) { result_.warnings.push_back(std::move(warning)); }
   void lose(evidence::LostKind kind, std::string text) { result_.lost.push_back({kind, std::move(text)}); }
 
@@ -55,6 +58,7 @@ class Record {
   evidence::PairResult finish();
 
  private:
+  void adopt(const std::string& rank, const std::string& findings);
   void leave_out(evidence::VariantResult& library, const std::string& why);
   void note_host_memory();
 
@@ -63,6 +67,7 @@ class Record {
   const Reporter& reporter_;
   evidence::PairResult result_;
   std::string edge_;
+  std::size_t problems_told_ = 0, warnings_told_ = 0;  // to other ranks
   bool verified_ = false;
 };
 

@@ -110,6 +110,7 @@ void describe_timeout(const Ending& ending, PairResult& result) {
   result.reason = fmt::format("{} took longer than its limit of {:g} s and was killed after {:.1f} s",
                               to_string(ending.late_stage), ending.limit_s, ending.elapsed_s);
   if (!ending.variant.empty()) result.reason += fmt::format(", in '{}'", ending.variant);
+  if (ending.stopped) result.reason += "; its process had been stopped by a signal (SIGSTOP or SIGTSTP)";
   add_problem(result, ending.late_stage, "stage_limit",
               fmt::format("{} ({:g} s of grace beyond the limit)", result.reason, ending.grace_s),
               fmt::format("{}; {}", what_would_do(ending), see_log(ending)), ending.variant);
@@ -162,7 +163,12 @@ void describe_stack(const Ending& ending, PairResult& result) {
 void describe_death(const Ending& ending, PairResult& result) {
   result.status = Status::crashed;
   const Stage stage = last_stage(ending);
-  if (ending.killed_for == KilledFor::silence) {
+  if (ending.killed_for == KilledFor::lost_rank) {
+    result.status = Status::failed;
+    result.reason = fmt::format("waited in {} for a rank that had ended, and was killed", with_variant(stage, ending));
+    add_problem(result, stage, "ranks", result.reason);
+    return;
+  } else if (ending.killed_for == KilledFor::silence) {
     result.reason = fmt::format("closed its result pipe in {} and lived on without a result", with_variant(stage, ending));
     add_problem(result, stage, "silent", fmt::format("{}; it was killed", result.reason), see_log(ending), ending.variant);
   } else if (ending.exit.signalled) {

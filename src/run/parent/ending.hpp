@@ -19,6 +19,7 @@ enum class KilledFor {
   suite_deadline,
   interrupt,
   slow_exit,  // had sent its result, then did not end
+  lost_rank,  // another rank had ended
   silence,    // closed its result pipe without a result and lived on
 };
 
@@ -27,6 +28,7 @@ struct Ending {
   std::optional<Report> report;  // the last one that arrived
   std::vector<evidence::StageRecord> stages;
   base::ExitState exit;
+  bool stopped = false;            // it stood still by a signal when it was killed
   bool stuck = false;              // killed, but has not exited
   bool killed_for_memory = false;  // the kernel killed a process of this machine for lack of memory meanwhile
   KilledFor killed_for = KilledFor::nothing;

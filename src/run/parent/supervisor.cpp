@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/system/process.hpp"
@@ -197,9 +198,12 @@ class Supervisor {
       stuck_ = now_s() - killed_at_s_ > unkillable_after_s;
       return;
     }
-    const double elapsed_s = now_s() - phase_began_s_;
+    const double looked_s = std::exchange(looked_s_, now_s());
+    if (supervision_.waits && supervision_.waits()) phase_began_s_ += looked_s_ - std::max(looked_s, phase_began_s_);
+    const double elapsed_s = looked_s_ - phase_began_s_;
     if (supervision_.interrupted && supervision_.interrupted()) kill(KilledFor::interrupt, elapsed_s);
     else if (supervision_.deadline && Clock::now() > *supervision_.deadline) kill(KilledFor::suite_deadline, elapsed_s);
+    else if (supervision_.alone && supervision_.alone()) kill(KilledFor::lost_rank, elapsed_s);
     else if (elapsed_s > phase_limit_s_ + supervision_.grace_s) kill(reason_of_lateness(), elapsed_s);
   }
 
@@ -221,6 +225,7 @@ class Supervisor {
     ending_.late_stage = phase_ == Phase::starting ? evidence::Stage::start : stage();
     if (reason == KilledFor::slow_exit || reason == KilledFor::silence) ending_.late_stage = evidence::Stage::exit;
     killed_at_s_ = now_s();
+    ending_.stopped = base::is_stopped(child_->pid());
     child_->kill_group(SIGKILL);
   }
 
@@ -235,8 +240,8 @@ class Supervisor {
     ending_.unreadable_lines += lines_.overlong_lines();
     ending_.wall_s = now_s();
     ending_.killed_for_memory = base::memory_kills() > memory_kills_before_;
-    const bool interrupted = ending_.killed_for == KilledFor::interrupt;
-    return {describe(std::move(ending_)), interrupted};
+    const bool interrupted = ending_.killed_for == KilledFor::interrupt, stopped = ending_.stopped;
+    return {describe(std::move(ending_)), interrupted, stopped};
   }
 
   // The child can write anything to the page, so only known variants count.
@@ -258,6 +263,7 @@ class Supervisor {
   Phase phase_ = Phase::starting;
   double phase_limit_s_ = 0;
   double phase_began_s_ = 0;
+  double looked_s_ = 0;  // when its limits were looked at last
   double killed_at_s_ = 0;
   bool reaped_ = false;
   bool stuck_ = false;

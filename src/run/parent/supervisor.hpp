@@ -30,11 +30,15 @@ struct Supervision {
   double suite_limit_s = 0;                                       // the suite's limit, for messages about the deadline
   std::function<bool()> interrupted;
   std::function<void(const Progress&)> on_progress;
+  // Of a rank: whether it waits for others, and does nothing that its limits are for; and whether another has left it alone for
+  // so long that it must be waiting in some other way.
+  std::function<bool()> waits{}, alone{};
 };
 
 struct Outcome {
   evidence::PairResult result;
   bool interrupted = false;  // the result is partial: the user stopped it
+  bool stopped = false;      // its process had been stopped by a signal (SIGSTOP) when it was late
 };
 
 // Runs one pair in a child process with a process group of its own, enforces every stage's limit and reports how it ended. Leaves

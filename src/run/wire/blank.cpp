@@ -48,6 +48,7 @@ evidence::PairResult blank_result(const pair::Entry& entry, const Request& reque
   if (!entry.pair->judged_by.empty()) result.judged_by = entry.pair->judged_by;
   result.scale = request.scale;
   result.sizes = pair::sizes_in_effect(*entry.pair, request.sizes, request.scale);
+  if (request.ranks > 1) result.sizes[size_of_ranks] = static_cast<std::uint64_t>(request.ranks);
   result.sizes_set = !request.sizes.empty();
   result.sweep_case = request.sweep_case;
   result.seed = request.seed;

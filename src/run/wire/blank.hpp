@@ -14,6 +14,9 @@ evidence::Bound recorded(Bound bound);
 evidence::Start recorded(Start start);
 evidence::Cache recorded(Cache cache);
 
+// The name under which a result's sizes hold the number of its ranks: results of different numbers are not comparable.
+inline constexpr const char* size_of_ranks = "ranks";
+
 // Returns a result with the entry's identity and nothing measured; `started_utc` is now.
 evidence::PairResult blank_result(const pair::Entry& entry, const Request& request);
 

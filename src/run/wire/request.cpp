@@ -50,6 +50,10 @@ static void describe(Request& request, Visitor& visit) {
   visit("percentiles", request.percentiles);
   visit("limits", request.limits);
   visit("timeout_multiplier", request.timeout_multiplier);
+  visit("rank", request.rank);
+  visit("ranks", request.ranks);
+  visit("rank_hub", request.rank_hub);
+  visit("rank_key", request.rank_key);
   visit("running_variant_page", request.running_variant_page);
   visit("scratch_parent", request.scratch_parent);
   visit("run_folder", request.run_folder);

@@ -64,6 +64,8 @@ struct Request : Settings {
   std::map<std::string, std::uint64_t> sizes;  // set by --size or by the case of a sweep
   std::string sweep_case;                      // its name; empty without --sweep
   StageLimits limits;
+  int rank = 0, ranks = 1;           // which of the pair's processes this is, and how many it has
+  std::string rank_hub, rank_key;    // where they meet (run/parent/rank_hub.hpp)
   std::string running_variant_page;  // page in which the child notes the running variant (pair/running_variant.hpp)
   std::string scratch_parent;        // folder in which the pair's scratch folder is made
   std::string run_folder;            // parent of <chapter>_<name>/profiles; empty: no traces are written

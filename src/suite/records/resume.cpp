@@ -15,6 +15,7 @@
 #include "machine/needs.hpp"
 #include "pair/code.hpp"
 #include "pair/sizes.hpp"
+#include "run/wire/blank.hpp"
 #include "suite/records/records.hpp"
 
 namespace aisp::suite {
@@ -40,7 +41,9 @@ bool has_scale(const evidence::PairResult& earlier, const Placement& placement, 
 }
 
 bool has_sizes(const evidence::PairResult& earlier, const Pair& pair, const run::Request& wish) {
-  return earlier.sizes_set == !wish.sizes.empty() && earlier.sizes == pair::sizes_in_effect(pair, wish.sizes, earlier.scale);
+  std::map<std::string, std::uint64_t> sizes = earlier.sizes;
+  sizes.erase(run::size_of_ranks);  // the machine decides it, which is the same
+  return earlier.sizes_set == !wish.sizes.empty() && sizes == pair::sizes_in_effect(pair, wish.sizes, earlier.scale);
 }
 
 constexpr std::size_t largest_configuration_bytes = std::size_t{64} << 20;

@@ -27,6 +27,7 @@ struct AuditedRun {
 class Auditor {
  public:
   Auditor(pair::Session& session, const measure::Conditions& conditions) : session_{session}, executor_{session, conditions} {}
+  pair::RankGroup& ranks() { return session_.rank_group(); }
   // Renews variable inputs. Returns the kernels that begin in the following 2 ms, on any stream and in any context of the
   // process, while the pair has nothing to do.
   std::vector<std::string> renew(std::uint64_t inputs);

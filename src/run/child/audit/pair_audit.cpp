@@ -42,7 +42,7 @@ std::string beyond_limits(const profile::CompiledKernel& kernel, const KernelLim
 }
 
 void check_prepare(Record& record, Auditor& auditor, const Timed& timed) {
-  if (timed.result->prepare_ms > longest_prepare_ms) return;
+  if (auditor.ranks().any("a long prepare()", timed.result->prepare_ms > longest_prepare_ms)) return;
   const int functions = auditor.host_functions_of_prepare(*timed.variant);
   if (functions > 0 && !timed.variant->host_callbacks)
     record.fail_variant(*timed.result, "hidden_work", fmt::format("prepare() queued {} host functions", functions),
@@ -122,7 +122,8 @@ void compare_with_timed(Record& record, Auditor& auditor, const Timed& timed, co
   }
   const std::optional<Difference> found =
       difference(*timed.variant, medians, median_of(timed.samples, &measure::Sample::raw_ms), with);
-  if (!found || agrees_on_timed_inputs(auditor, timed, with, random)) return;
+  if (!auditor.ranks().any("a difference to timed samples", found.has_value())) return;
+  if (agrees_on_timed_inputs(auditor, timed, with, random) || !found) return;
   record.fail_variant(*timed.result, "timed_differently", found->message, found->advice);
 }
 
@@ -178,11 +179,15 @@ ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, St
                 const ProbeWork& assumed) {
   pair::Session& session = *apparatus.session;
   if (!session.on_gpu()) {
-    check_known_inputs(context, record, session, {.start = start, .cache = context.pair.cache}, samples);
+    // Each rank decides by its own samples, and ranks execute together.
+    if (!context.ranks.several())
+      check_known_inputs(context, record, session, {.start = start, .cache = context.pair.cache}, samples);
     return assumed;
   }
-  if (const auto& reason = profile::ActivityRecorder::unavailable()) {
-    record.lose(evidence::LostKind::cupti, "no CUPTI, so hidden work is sought by its effects only: " + *reason);
+  const std::optional<std::string>& reason = profile::ActivityRecorder::unavailable();
+  if (context.ranks.any("CUPTI", reason.has_value())) {
+    record.lose(evidence::LostKind::cupti,
+                "no CUPTI, so hidden work is sought by its effects only: " + reason.value_or("another rank has none"));
     return assumed;
   }
   if (context.request.mode == TimingMode::kernel) apparatus.stopwatch.reset();  // it records, and only one recorder can exist

@@ -19,6 +19,7 @@ std::size_t batches_ahead(double run_s) { return run_s < long_run_s ? BackToBack
 // Returns why energy cannot be measured for any variant; empty if it can.
 std::string obstacle(const pair::Session& session, const Ground& ground) {
   if (!session.on_gpu()) return "no joules on the host: only root may read the processor's energy counter (RAPL)";
+  if (session.ranks() > 1) return "no joules: ranks run in turns with pauses, not back to back";
   if (session.changes_state()) return "no joules: inputs that a run changes must be restored before the next one";
   if (!ground.energy_mj()) return "no joules: NVML gives no energy counter of this GPU";
   return {};

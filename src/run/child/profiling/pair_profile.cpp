@@ -100,6 +100,12 @@ void profile_variants(const Context& context, Stages& stages, Record& record, Ap
 
 void look_inside(const Context& context, Stages& stages, Record& record, Apparatus& apparatus, Start start) {
   if (!record.passed()) return;
+  const bool asked = context.request.counters != CounterLevel::none || context.request.profile != ProfileLevel::none;
+  if (context.ranks.several()) {
+    if (asked)
+      record.lose(evidence::LostKind::profile, "no profile of ranks: a profiler that repeats one would hold up the others");
+    return;
+  }
   if (context.request.counters != CounterLevel::none && context.pair.device == Device::gpu)
     count(context, stages, record, apparatus);
   if (context.request.profile != ProfileLevel::none && apparatus.session)

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "base/system/clock.hpp"
 #include "profile/ranges.hpp"
 #include "run/child/context.hpp"
 #include "run/child/timing/samples.hpp"
@@ -51,11 +50,14 @@ std::vector<Timed> to_be_timed(Record& record) {
 
 Renewal renewal_for(const Context& context, pair::Session& session, const std::vector<const Variant*>& variants,
                     const std::vector<verify::Outcome>& outcomes, int min_rounds) {
-  double prepare_s = 0;
+  double prepare_s = 0;  // of rank 0, as that of the others may differ
   for (const verify::Outcome& outcome : outcomes) prepare_s += outcome.prepare_ms * 1e-3;
-  return {session,    variants,
-          min_rounds, random_bits(context.request.seed, stream_of_inputs),
-          prepare_s,  context.request.limits.measurement * longest_prepare_share};
+  return {session,
+          variants,
+          min_rounds,
+          random_bits(context.request.seed, stream_of_inputs),
+          context.ranks.of_first("the time to prepare", prepare_s),
+          context.request.limits.measurement * longest_prepare_share};
 }
 
 void note_start(Record& record, const pair::Session& session, Start start) {
@@ -93,11 +95,12 @@ double warm_up(const Context& context, const Stages& stages, const Record& recor
   measure::Stopwatch& stopwatch = *apparatus.stopwatch;
   stopwatch.executor().seed(random_bits(context.request.seed, stream_of_executor));
   const int rounds = std::max(context.request.warmup, 1);
-  const double start_s = base::monotonic_s();
-  measure::Deadline deadline{stages.left_s(), base::monotonic_s};
+  const auto now_s = [&] { return context.ranks.now_s(); };
+  const double start_s = now_s();
+  measure::Deadline deadline{context.ranks.of_first("the time left", stages.left_s()), now_s};
   const auto more = [&](int done) {
     if (done > 0 && deadline.comes()) return false;
-    return done < rounds || (context.pair.device == Device::gpu && base::monotonic_s() - start_s < shortest_warmup_s);
+    return done < rounds || (context.pair.device == Device::gpu && now_s() - start_s < shortest_warmup_s);
   };
   const std::vector<const Variant*> variants = record.active();
   Samples samples;
@@ -116,12 +119,13 @@ Samples measure_rounds(const Context& context, const Stages& stages, Record& rec
   pair::Session& session = *apparatus.session;
   const std::uint64_t seed = context.request.seed;
   note_start(record, session, verified.start);
-  const measure::SamplingOptions options = options_for(context.request, stages.left_s());
+  const measure::SamplingOptions options = options_for(context.request, context.ranks.of_first("the time left", stages.left_s()));
   Samples samples{.timed = to_be_timed(record), .known_offset_ms = offset_ms};
   const std::vector<const Variant*> variants = record.active();
   verify::SampleWatch watch{session, variants, verified.outcomes, random_bits(seed, stream_of_looks)};
-  const bool with_reference =
-      context.pair.verification == Verification::timed_shape && verified.outcomes.front().reference_s < longest_reference_s;
+  const bool quick_reference = verified.outcomes.front().reference_s < longest_reference_s;
+  const bool with_reference = context.pair.verification == Verification::timed_shape &&
+                              context.ranks.all("the time of the reference", quick_reference, {});
   PresentInputs inputs{renewal_for(context, session, variants, verified.outcomes, options.min_rounds), watch, with_reference,
                        random_bits(seed, stream_of_checks)};
   const verify::LeakWatch::OwnBytes own_bytes = [&context] { return context.ground.own_device_bytes(); };

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "base/system/clock.hpp"
-
 namespace aisp::run {
 
 Renewal::Renewal(pair::Session& session, std::vector<const Variant*> variants, int min_rounds, std::uint64_t seed,
@@ -32,7 +30,7 @@ Renewal::Kind Renewal::due(int round, double elapsed_s) {
 
 std::uint64_t Renewal::draw(Kind kind) {
   const std::uint64_t seed = random_();
-  const double start_s = base::monotonic_s();
+  const double start_s = session_.rank_group().now_s();
   if (kind == Kind::everything) {
     session_.refill(random_());
     std::shuffle(variants_.begin(), variants_.end(), random_);
@@ -40,11 +38,11 @@ std::uint64_t Renewal::draw(Kind kind) {
     // Writes files back now, so that this does not happen during samples.
     if (session_.has_files()) sync();
   }
-  const double variable_s = base::monotonic_s();
+  const double variable_s = session_.rank_group().now_s();
   session_.refill_variable(seed);
   session_.synchronize_all();
-  draw_s_ = base::monotonic_s() - variable_s;
-  if (kind == Kind::variable) spent_s_ += base::monotonic_s() - start_s;
+  draw_s_ = session_.rank_group().now_s() - variable_s;
+  if (kind == Kind::variable) spent_s_ += session_.rank_group().now_s() - start_s;
   return seed;
 }
 

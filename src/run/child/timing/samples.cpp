@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/child/timing/samples.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <span>
 
 #include "evidence/result.hpp"
@@ -41,6 +44,36 @@ measure::Correction correction_of(const Pair& pair, const Samples& samples, cons
   if (pair.device == Device::host) correction.accuracy = correction.offset();
   else if (work.ms > 0) correction.accuracy = work.measured ? events_accuracy_ms : assumed_accuracy_ms;
   return correction;
+}
+
+void take_slowest(pair::RankGroup& ranks, measure::Sample& sample) {
+  if (!ranks.several()) return;
+  struct RankTimes {
+    double raw_ms, host_ms, run_ms, early_ms, late_ms, cpu_wait_ms;
+    bool knows_wait;
+  };
+  const RankTimes own{sample.raw_ms,
+                      sample.host_ms,
+                      sample.run_ms,
+                      sample.early_ms,
+                      sample.late_ms,
+                      sample.cpu_wait_ms.value_or(0),
+                      sample.cpu_wait_ms.has_value()};
+  double least_ms = sample.raw_ms;
+  const std::vector<RankTimes> all = ranks.values("the end of a sample", own);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const RankTimes& each = all[rank];
+    least_ms = std::min(least_ms, each.raw_ms);
+    sample.raw_ms = std::max(sample.raw_ms, each.raw_ms);
+    sample.host_ms = std::max(sample.host_ms, each.host_ms);
+    sample.run_ms = std::max(sample.run_ms, each.run_ms);
+    sample.early_ms = std::max(sample.early_ms, each.early_ms);
+    sample.late_ms = std::max(sample.late_ms, each.late_ms);
+    if (each.knows_wait && sample.cpu_wait_ms) sample.cpu_wait_ms = std::max(*sample.cpu_wait_ms, each.cpu_wait_ms);
+    else sample.cpu_wait_ms.reset();
+    sample.metrics.push_back({fmt::format("rank_{}_time", rank), each.raw_ms, "ms", Metrics::Better::lower});
+  }
+  sample.metrics.push_back({"rank_skew", (sample.raw_ms - least_ms) * 1e3, "us", Metrics::Better::lower});
 }
 
 void note_times(const Request& request, Record& record, const std::vector<Timed>& timed, const measure::Correction& correction) {

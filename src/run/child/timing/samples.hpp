@@ -29,6 +29,9 @@ ProbeWork assumed_probe_work(const Context& context);
 // Returns a correction that refers to the readings in `samples`, which must outlive it.
 measure::Correction correction_of(const Pair& pair, const Samples& samples, const ProbeWork& work);
 
+// Replaces a sample's times by the slowest rank's; times of all ranks, and how far they are apart, become metrics of the sample.
+void take_slowest(pair::RankGroup& ranks, measure::Sample& sample);
+
 // Writes the corrected times so far into the result of each variant with samples.
 void note_times(const Request& request, Record& record, const std::vector<Timed>& timed, const measure::Correction& correction);
 

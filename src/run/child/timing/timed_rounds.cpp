@@ -14,19 +14,22 @@ constexpr double partial_every_s = 1;
 constexpr double state_every_s = 0.01;
 constexpr int quick_resamples = 200;  // enough to decide whether to go on; the reported interval uses more
 
-std::size_t bytes_of_marks(const measure::Sample& sample) { return sample.marks.capacity() * sizeof(pair::Mark); }
+std::size_t bytes_kept(const measure::Sample& sample) {
+  return sample.marks.capacity() * sizeof(pair::Mark) + sample.metrics.capacity() * sizeof(measure::MetricValue);
+}
 
 }  // namespace
 
 measure::Sampling TimedRounds::take(const measure::SamplingOptions& options) {
-  start_s_ = base::monotonic_s();
-  last_partial_s_ = round_start_s_ = start_s_;
+  start_s_ = now_s();
+  round_start_s_ = start_s_;
+  last_partial_s_ = base::monotonic_s();
   if (!options.alternate) renew(Renewal::Kind::variable);
   measure::SamplingCallbacks callbacks;
   callbacks.before_round = [&](int round) { before_round(round); };
   callbacks.time = [&](std::size_t index) { return time(index); };
   callbacks.speedup = [&](const auto& baseline, const auto& variant) { return speedup(baseline, variant); };
-  callbacks.now_s = base::monotonic_s;
+  callbacks.now_s = [&] { return now_s(); };
   callbacks.after_round = [&](int round, int expected) {
     after_round(round);
     tell(round, expected, options);
@@ -34,7 +37,7 @@ measure::Sampling TimedRounds::take(const measure::SamplingOptions& options) {
   };
   stopwatch_.executor().children().start_over();
   measure::Sampling sampling = measure::sample_rounds(samples_.timed.size(), options, callbacks);
-  record_.result().sampling_s = base::monotonic_s() - start_s_;
+  record_.result().sampling_s = now_s() - start_s_;
   return sampling;
 }
 
@@ -50,9 +53,9 @@ void TimedRounds::renew(Renewal::Kind kind) {
 
 void TimedRounds::before_round(int round) {
   present_round_ = round;
-  const Renewal::Kind kind = watchers_.inputs.renewal().due(round, base::monotonic_s() - start_s_);
+  const Renewal::Kind kind = watchers_.inputs.renewal().due(round, now_s() - start_s_);
   if (kind != Renewal::Kind::none) renew(kind);
-  round_start_s_ = base::monotonic_s();
+  round_start_s_ = now_s();
 }
 
 measure::Sample TimedRounds::time(std::size_t index) {
@@ -61,12 +64,13 @@ measure::Sample TimedRounds::time(std::size_t index) {
   const double each_s = round_s_ / static_cast<double>(samples_.timed.size());
   measure::Capture capture = watchers_.samples.wish(index, watchers_.inputs.renewal().dear_beside(each_s));
   measure::Sample taken = stopwatch_.time(*timed.variant, capture);
+  take_slowest(context_.ranks, taken);
   taken.round = present_round_;
   watchers_.samples.look(index, capture, taken);
   note_limits(index);
   timed.samples.push_back(taken);
   // The rounds keep one copy, partial results the other.
-  watchers_.leaks.harness_keeps(bytes_of_marks(taken) + bytes_of_marks(timed.samples.back()));
+  watchers_.leaks.harness_keeps(bytes_kept(taken) + bytes_kept(timed.samples.back()));
   return taken;
 }
 
@@ -82,8 +86,8 @@ measure::Interval TimedRounds::speedup(const std::vector<measure::Sample>& basel
   const Judge judge{std::string{context_.pair.judged_by}, context_.request.seed, context_.pair.device == Device::host};
   measure::Correction known = correction_of(context_.pair, samples_, assumed_probe_work(context_));
   known.accuracy = 0;  // more rounds do not improve it
-  const measure::Interval interval =
-      speedup_interval(baseline, variant, judge, {.resamples = quick_resamples, .correction = known});
+  const measure::Interval interval = context_.ranks.of_first(
+      "the interval", speedup_interval(baseline, variant, judge, {.resamples = quick_resamples, .correction = known}));
   looked_at_ = interval.relative_width();
   return interval;
 }
@@ -92,7 +96,7 @@ void TimedRounds::after_round(int round) {
   // The copies that samples are compared with have been allocated by now.
   if (round == 1) watchers_.leaks.before();
   else watchers_.leaks.round_ended();
-  round_s_ = base::monotonic_s() - round_start_s_;
+  round_s_ = now_s() - round_start_s_;
   samples_.probe_ms.push_back(stopwatch_.time_probe());
   if (context_.pair.device == Device::gpu) read_state(round);
 }

@@ -33,6 +33,7 @@ class TimedRounds {
   measure::Sampling take(const measure::SamplingOptions& options);
 
  private:
+  double now_s() const { return context_.ranks.now_s(); }  // what the time decides is the same on all ranks
   void renew(Renewal::Kind kind);
   void before_round(int round);
   measure::Sample time(std::size_t index);

@@ -38,6 +38,7 @@ void verify_edge(const Context& context, Record& record, const Case& edge, Start
     return verify::verify_edge(session, record.active(), options);
   });
   for (verify::Outcome& outcome : verified.outcomes) absorb(record, outcome);
+  record.agree(context.ranks);
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ void verify_small_shape(const Context& context, Record& record, const verify::Op
   pair::Session small{context.pair, std::move(small_options)};
   watch_ranges(small);
   absorb_small_shape(record, verify::verify(small, record.active(), options));
+  record.agree(context.ranks);
 }
 
 // `earlier`: the outcomes of other inputs; null the first time.
@@ -79,6 +80,14 @@ std::vector<verify::Outcome> verify_shapes(const Context& context, Record& recor
     options.compare_with_reference = false;
   }
   return verify::verify(session, record.active(), options, earlier);
+}
+
+// The slowest rank's time is that of a sample, so it is what timed samples are compared with.
+void take_slowest(pair::RankGroup& ranks, std::vector<verify::Outcome>& outcomes) {
+  for (verify::Outcome& outcome : outcomes) {
+    const std::vector<double> all = ranks.values("the times of the verification", outcome.longest_ms);
+    outcome.longest_ms = std::ranges::min(all) > 0 ? std::ranges::max(all) : 0;
+  }
 }
 
 void warn_of_loose_limits(const Pair& pair, Record& record) {
@@ -115,6 +124,8 @@ std::optional<Verified> verify_first(const Context& context, Record& record, pai
     return verify_shapes(context, record, session, options, nullptr);
   });
   absorb_timed_shape(context, record, verified.outcomes);
+  record.agree(context.ranks);
+  take_slowest(context.ranks, verified.outcomes);
   // The digests are those of the timed shape if there are two, and of the run's own seed.
   for (const verify::Outcome& outcome : verified.outcomes) note_digests(record.of(outcome.variant), outcome);
   warn_of_loose_limits(context.pair, record);
@@ -132,6 +143,7 @@ std::optional<Start> verify_again(const Context& context, Record& record, pair::
     return verify_shapes(context, record, session, options, &first.outcomes);
   });
   absorb_timed_shape(context, record, verified.outcomes);
+  record.agree(context.ranks);
   return record.passed() ? std::optional{verified.start} : std::nullopt;
 }
 

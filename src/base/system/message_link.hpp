@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole messages over a stream socket between processes of one machine.
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aisp::base {
+
+struct Message {
+  char kind = 0;
+  std::string what, body;
+};
+inline constexpr std::size_t longest_message_bytes = std::size_t{16} << 20;
+
+// A descriptor that is closed with it.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_{number} {}
+  ~Descriptor() { reset(); }
+  Descriptor(Descriptor&& other) noexcept : number_{other.release()} {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    if (this != &other) reset(other.release());
+    return *this;
+  }
+  int get() const { return number_; }
+  void reset(int number = -1);
+
+ private:
+  int release() {
+    const int number = number_;
+    number_ = -1;
+    return number;
+  }
+  int number_ = -1;
+};
+
+// Sockets of this machine with a name that is no file. Both throw base::Error (unfit), which says why.
+Descriptor listen_at(const std::string& name);
+Descriptor connect_to(const std::string& name);
+
+// One end of a connection. Sending never waits for the other end's reading: what it does not take yet stays in memory.
+class MessageLink {
+ public:
+  MessageLink() = default;
+  explicit MessageLink(Descriptor descriptor);
+
+  bool open() const { return descriptor_.get() >= 0; }
+  int descriptor() const { return descriptor_.get(); }
+  void close() { descriptor_.reset(); }
+  void send(const Message& message);
+  bool has_unsent() const { return !unsent_.empty(); }
+  // Writes and reads as far as possible without waiting, and returns the messages that are complete. Closes the link when the
+  // other end has, or when what comes is no message.
+  std::vector<Message> move();
+  // Sends everything and waits for the next message; nothing if the other end closes, or none comes within `patience_s`.
+  std::optional<Message> wait(double patience_s);
+
+ private:
+  void write_some();
+  std::optional<Message> next();
+
+  Descriptor descriptor_;
+  std::string unsent_, received_;
+};
+
+}  // namespace aisp::base

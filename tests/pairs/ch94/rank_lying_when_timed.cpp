@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rank 1 has wrong results after the executions of the first verification and the warm-up.
+#include "../sum_of_ranks.hpp"
+
+namespace aisp::ch94 {
+namespace {
+
+class RankLyingWhenTimed final : public fixtures::SumOfRanks {
+ public:
+  using SumOfRanks::SumOfRanks;
+
+ private:
+  float change(int run) override { return is_bad() && run > 14 ? 1.0f : 0.0f; }
+};
+
+}  // namespace
+
+extern constinit const Pair rank_lying_when_timed{fixtures::sum_of_ranks<RankLyingWhenTimed>({2, 2})};
+
+}  // namespace aisp::ch94
