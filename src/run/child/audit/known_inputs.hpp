@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <cstdint>
-#include <random>
+#include <vector>
 
 #include "measure/execution.hpp"
 #include "run/child/context.hpp"
@@ -14,15 +13,16 @@ namespace aisp::run {
 // that hold the inputs by then have the same effect.
 bool may_remember(const std::vector<measure::Sample>& samples);
 
-// The CPU times of executions on new inputs, and on inputs of timed rounds: other programs lengthen none of them.
-struct OnInputs {
+// The CPU times of executions on new inputs, and of second ones on each of them; other programs lengthen none.
+struct Repeats {
   std::vector<double> new_ms{}, known_ms{};
-  // Whether each on known inputs was faster than each on new ones, and their medians differ by as much as may_remember() asks.
-  bool tells() const;
+  // Whether nearly every second execution was faster, and their median by as much as may_remember() asks.
+  bool tell() const;
 };
 
-// Fails variants of a host pair that remember their results. Those that may are executed on new inputs and on inputs of timed
-// rounds in turn. All are written just before, so that caches hold either alike, and only the contents tell one from the other.
+// Fails variants of a host pair that remember their results. Those that may are executed on new inputs, and again on each of
+// them. All are written just before, so that caches hold them alike, and nothing but having met their contents tells one
+// execution from the other.
 void check_known_inputs(const Context& context, Record& record, pair::Session& session, const measure::Conditions& conditions,
                         const Samples& samples);
 
