@@ -11,7 +11,7 @@ class RankUnsupported final : public fixtures::SumOfRanks {
 
  private:
   static Setup& able(Setup& setup) {
-    if (setup.rank() == 1) throw RankUnsupported{"this rank lacks a fast link"};
+    if (setup.rank() == 1) throw Unsupported{"this rank lacks a fast link"};
     return setup;
   }
 };
