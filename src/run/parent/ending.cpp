@@ -11,6 +11,7 @@
 
 #include "base/system/crash_trace.hpp"
 #include "measure/rounds.hpp"
+#include "run/wire/blank.hpp"
 
 namespace aisp::run {
 namespace {
@@ -37,6 +38,7 @@ std::string signal_words(int number) {
 Stage last_stage(const Ending& ending) { return ending.stages.empty() ? Stage::start : ending.stages.back().stage; }
 
 std::string see_log(const Ending& ending) {
+  if (ending.result.sizes.contains(size_of_ranks)) return "see " + ending.log_name;  // ranks have processes, or do not run
   return ending.log_name.empty() ? std::string{"rerun with --in-process under a debugger"}
                                  : fmt::format("see {}, or rerun with --in-process under a debugger", ending.log_name);
 }

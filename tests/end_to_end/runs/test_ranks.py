@@ -66,7 +66,7 @@ class GoodRanks(Ranks):
     def test_a_slow_rank_decides_the_time(self):
         pair = self.run_pairs("ch94:rank_slow").pair("ch94:rank_slow")
         self.assertEqual(pair["status"], "passed", everything_said(pair))
-        self.assertGreater(variant(pair, "once")["timing"]["summary"]["median"], 3)
+        self.assertGreater(min(variant(pair, "once")["timing"]["raw_times_ms"]), 3)
 
     def test_a_late_rank_is_waited_for(self):
         pair = self.run_pairs("ch94:rank_late").pair("ch94:rank_late")
