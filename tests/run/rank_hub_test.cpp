@@ -84,6 +84,7 @@ TEST(RankHub, LetsTheOthersGoWhenOneEnds) {
   }
   parent.join();
   EXPECT_FALSE(hub.waits(0));
+  EXPECT_EQ(hub.alone_for_s(0), 0) << "it was told, and needs its time to end";
   EXPECT_EQ(hub.culprit(), 1);
 }
 

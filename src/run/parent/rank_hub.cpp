@@ -48,8 +48,10 @@ bool RankHub::waits(int rank) const {
   return seats_[static_cast<std::size_t>(rank)].met.has_value();
 }
 
-double RankHub::alone_for_s() const {
+double RankHub::alone_for_s(int rank) const {
   const std::lock_guard lock{mutex_};
+  const Seat& own = seats_[static_cast<std::size_t>(rank)];
+  if (own.met || own.told) return 0;
   const double since_s = first_trouble_s_ > 0 ? first_trouble_s_ : first_left_s_;
   return since_s > 0 ? base::monotonic_s() - since_s : 0;
 }
@@ -178,6 +180,7 @@ void RankHub::part(const std::string& text, const std::string& how) {
   for (Seat& each : seats_)
     if (each.met) {
       each.met.reset();
+      each.told = true;
       each.link.send({pair::ranks_apart, how, text});
     }
 }

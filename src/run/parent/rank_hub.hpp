@@ -28,8 +28,10 @@ class RankHub {
   const std::string& key() const { return key_; }
 
   // All may be called from any thread.
-  bool waits(int rank) const;          // whether the rank has come to a place where others have not
-  double alone_for_s() const;          // since a rank ended, or could not go on like the others; 0 while none
+  bool waits(int rank) const;  // whether the rank has come to a place where others have not
+  // How long a rank has been going on since another ended, or could not go on like the others; 0 while none has, or if this one
+  // waits here or has been told.
+  double alone_for_s(int rank) const;
   std::optional<int> culprit() const;  // the rank because of which the others ended early
   // Tells that a rank's process has ended.
   void ended(int rank, evidence::Status status, const std::string& reason);
@@ -39,6 +41,7 @@ class RankHub {
     base::MessageLink link;
     std::optional<base::Message> met;  // has come to a place and waits
     std::string trouble;               // why it cannot go on
+    bool told = false;                 // that the run is over
     bool left = false;
     std::string how, why;  // it left
   };

@@ -37,7 +37,7 @@ Supervision supervision_of_rank(const Supervision& supervision, const RankHub& h
   own.log = with_rank(supervision.log.string(), rank);
   own.log_name = with_rank(supervision.log_name, rank);
   own.waits = [&hub, rank] { return hub.waits(rank); };
-  own.alone = [&hub, rank, alone_limit_s] { return hub.alone_for_s() > alone_limit_s && !hub.waits(rank); };
+  own.alone = [&hub, rank, alone_limit_s] { return hub.alone_for_s(rank) > alone_limit_s; };
   if (rank != 0) own.on_progress = {};
   return own;
 }
