@@ -5,7 +5,10 @@ include(CMakePackageConfigHelpers)
 set(package "${CMAKE_INSTALL_LIBDIR}/cmake/aisp")
 
 target_link_options(aisp_core INTERFACE "$<INSTALL_INTERFACE:${aisp_link_options}>")
-target_link_libraries(aisp_core INTERFACE "$<INSTALL_INTERFACE:Threads::Threads;${CMAKE_DL_LIBS};rt>")
+# libdeflate goes with the archives, so that nobody needs its package then.
+set(installed_deflate "\${_IMPORT_PREFIX}/${CMAKE_INSTALL_LIBDIR}/aisp/libdeflate.a")
+target_link_libraries(aisp_core INTERFACE "$<INSTALL_INTERFACE:${installed_deflate};Threads::Threads;${CMAKE_DL_LIBS};rt>")
+install(FILES "${AISP_deflate}" DESTINATION "${CMAKE_INSTALL_LIBDIR}/aisp" COMPONENT development)
 target_include_directories(aisp_api INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 install(TARGETS aisp_api aisp_core aisp_selftest aisp_main EXPORT aisp
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)

@@ -34,13 +34,13 @@ aisp_header_library(nlohmann_json nlohmann/json.hpp nlohmann_json::nlohmann_json
 # Its target may bring a compiled library, so only the headers are used.
 find_path(AISP_toml_INCLUDE toml++/toml.h REQUIRED)
 
-# zlib packs the pages of reports and the text of the pairs' sources. Linked in, like the others.
-find_path(AISP_zlib_INCLUDE zlib.h)
-find_library(AISP_zlib libz.a)
-if(NOT AISP_zlib_INCLUDE OR NOT AISP_zlib)
-  message(FATAL_ERROR "zlib.h or libz.a was not found; run ./setup.sh, which installs zlib1g-dev")
+# libdeflate packs the pages of reports and the text of the pairs' sources, smaller than zlib does. Linked in, like the others.
+find_path(AISP_deflate_INCLUDE libdeflate.h)
+find_library(AISP_deflate libdeflate.a)
+if(NOT AISP_deflate_INCLUDE OR NOT AISP_deflate)
+  message(FATAL_ERROR "libdeflate.h or libdeflate.a was not found; run ./setup.sh, which installs libdeflate-dev")
 endif()
-target_include_directories(aisp_libraries SYSTEM INTERFACE "${AISP_zlib_INCLUDE}")
+target_include_directories(aisp_libraries SYSTEM INTERFACE "${AISP_deflate_INCLUDE}")
 
 find_package(Threads REQUIRED)
-target_link_libraries(aisp_libraries INTERFACE "${AISP_zlib}" Threads::Threads ${CMAKE_DL_LIBS} rt)
+target_link_libraries(aisp_libraries INTERFACE "${AISP_deflate}" Threads::Threads ${CMAKE_DL_LIBS} rt)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best hundred of two million vectors for each of 64 queries, exactly: one read of the vectors, while all scores are half a
-// gigabyte that is written once and read five times by a radix select and its gather. A sample's bound leaves one read of the
-// scores, and a kernel that selects where the products are in registers writes only what reaches the bound.
+// The best hundred of two million vectors for each of 64 queries, exactly: half a gigabyte of scores, which a radix select and its
+// gather read five times, or a kernel that selects where the products are in registers and writes only what reaches a bound.
 #include <cuda_bf16.h>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/mbarrier.cuh>
@@ -100,7 +99,6 @@ __global__ __launch_bounds__(threads, 1) void search_kernel(const __grid_constan
     device::fence_block();  // the arrival does not wait for ldmatrix
     __syncwarp();
     if (t % 32 == 0) device::barrier_arrive(&memory.free[slot]);
-    // The stage before this one: by now all warps have read it, or nearly.
     if (t == 0 && step > 0 && step - 1 + stages < own_tiles * steps) {
       device::barrier_wait(&memory.free[(step - 1) % stages], (step - 1) / stages % 2);
       request(step - 1 + stages);

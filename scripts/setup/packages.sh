@@ -3,7 +3,7 @@
 
 # package or package:command; a package whose command exists counts as there, wherever it came from.
 build_packages=(g++:g++ cmake:cmake ninja-build:ninja git:git ccache:ccache python3:python3
-  libcli11-dev nlohmann-json3-dev libfmt-dev libtomlplusplus-dev zlib1g-dev)
+  libcli11-dev nlohmann-json3-dev libfmt-dev libtomlplusplus-dev libdeflate-dev)
 # Packages that scripts/package needs besides.
 packaging_packages=(dpkg-dev:dpkg-shlibdeps python3-hatchling)
 test_packages=(libgtest-dev libgmock-dev python3-jsonschema python3-yaml python3-pandas python3-venv python3-pytest python3-nbclient python3-ipykernel g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ clang-format-14:clang-format-14 clang-tidy:clang-tidy shellcheck:shellcheck

@@ -1,55 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/deflate.hpp"
 
-#define ZLIB_CONST  // zlib reads its input alone
-#include <zlib.h>
+#include <libdeflate.h>
 
+#include <memory>
 #include <new>
 #include <stdexcept>
 
 namespace aisp::base {
 namespace {
 
-constexpr int raw = -15;  // no header and no checksum; the whole window of 32 KiB
+constexpr int smallest = 12;  // the level that packs best
 
-void set_input(z_stream& stream, std::string_view from) {
-  stream.next_in = reinterpret_cast<const Bytef*>(from.data());
-  stream.avail_in = static_cast<uInt>(from.size());
-}
-void set_output(z_stream& stream, char* to, std::size_t size) {
-  stream.next_out = reinterpret_cast<Bytef*>(to);
-  stream.avail_out = static_cast<uInt>(size);
+template <class Object>
+auto owned(Object* object, void (*release)(Object*)) {
+  if (object == nullptr) throw std::bad_alloc{};
+  return std::unique_ptr<Object, void (*)(Object*)>{object, release};
 }
 
 }  // namespace
 
 std::string deflated(std::string_view text) {
-  z_stream stream{};
-  if (deflateInit2(&stream, Z_BEST_COMPRESSION, Z_DEFLATED, raw, 9, Z_DEFAULT_STRATEGY) != Z_OK) throw std::bad_alloc{};
-  std::string bytes(deflateBound(&stream, text.size()), '\0');
-  set_input(stream, text);
-  set_output(stream, bytes.data(), bytes.size());
-  deflate(&stream, Z_FINISH);  // ends with the text, for which the bound has room
-  bytes.resize(stream.total_out);
-  deflateEnd(&stream);
+  const auto compressor = owned(libdeflate_alloc_compressor(smallest), libdeflate_free_compressor);
+  std::string bytes(libdeflate_deflate_compress_bound(compressor.get(), text.size()), '\0');
+  bytes.resize(libdeflate_deflate_compress(compressor.get(), text.data(), text.size(), bytes.data(), bytes.size()));
   return bytes;
 }
 
 std::string inflated(std::string_view bytes) {
-  z_stream stream{};
-  if (inflateInit2(&stream, raw) != Z_OK) throw std::bad_alloc{};
-  set_input(stream, bytes);
+  const auto decompressor = owned(libdeflate_alloc_decompressor(), libdeflate_free_decompressor);
   std::string text;
-  int status = Z_OK;
-  while (status == Z_OK) {
+  std::size_t read = 0, written = 0;
+  libdeflate_result result = LIBDEFLATE_INSUFFICIENT_SPACE;
+  while (result == LIBDEFLATE_INSUFFICIENT_SPACE) {
     text.resize(2 * text.size() + 4 * bytes.size() + 64);
-    set_output(stream, text.data() + stream.total_out, text.size() - stream.total_out);
-    status = inflate(&stream, Z_NO_FLUSH);
+    result = libdeflate_deflate_decompress_ex(decompressor.get(), bytes.data(), bytes.size(), text.data(), text.size(), &read,
+                                              &written);
   }
-  text.resize(stream.total_out);
-  const bool is_whole = status == Z_STREAM_END && stream.avail_in == 0;
-  inflateEnd(&stream);
-  if (!is_whole) throw std::runtime_error{"packed text is damaged"};
+  if (result != LIBDEFLATE_SUCCESS || read != bytes.size()) throw std::runtime_error{"packed text is damaged"};
+  text.resize(written);
   return text;
 }
 

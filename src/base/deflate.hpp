@@ -5,7 +5,7 @@
 
 namespace aisp::base {
 
-// Raw deflate (RFC 1951), which browsers decode, by zlib.
+// Raw deflate (RFC 1951), which browsers decode, by libdeflate.
 std::string deflated(std::string_view text);
 
 // Decodes raw deflate; throws std::runtime_error where it is damaged or bytes are left over.

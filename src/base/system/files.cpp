@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/system/descriptor.hpp"
 #include "base/system/places.hpp"
 
 namespace aisp::base {
@@ -38,24 +39,6 @@ std::string advice_for(int error) {
 [[noreturn]] void fail(Exit status, std::string_view what, const fs::path& path, int error) {
   throw Error{status, std::string{what} + " " + path.string() + ": " + std::strerror(error) + advice_for(error)};
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_{number} {}
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return number_; }
-  bool open() const { return number_ >= 0; }
-  int release() { return std::exchange(number_, -1); }
-  int close() {
-    const int number = std::exchange(number_, -1);
-    return number >= 0 ? ::close(number) : 0;
-  }
-
- private:
-  int number_;
-};
 
 // 0 or an errno. Some filesystems cannot sync; that is no loss of data.
 int sync(int descriptor) {

@@ -50,11 +50,6 @@ const sockaddr* pointer(const LocalAddress& address) { return reinterpret_cast<c
 
 }  // namespace
 
-void Descriptor::reset(int number) {
-  if (number_ >= 0) ::close(number_);
-  number_ = number;
-}
-
 Descriptor listen_at(const std::string& name) {
   const LocalAddress address = address_of(name);
   Descriptor listener{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};

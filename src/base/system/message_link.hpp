@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/system/descriptor.hpp"
+
 namespace aisp::base {
 
 struct Message {
@@ -14,29 +16,6 @@ struct Message {
   std::string what, body;
 };
 inline constexpr std::size_t longest_message_bytes = std::size_t{16} << 20;
-
-// A descriptor that is closed with it.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int number) : number_{number} {}
-  ~Descriptor() { reset(); }
-  Descriptor(Descriptor&& other) noexcept : number_{other.release()} {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    if (this != &other) reset(other.release());
-    return *this;
-  }
-  int get() const { return number_; }
-  void reset(int number = -1);
-
- private:
-  int release() {
-    const int number = number_;
-    number_ = -1;
-    return number;
-  }
-  int number_ = -1;
-};
 
 // Sockets of this machine with a name that is no file. Both throw base::Error (unfit), which says why.
 Descriptor listen_at(const std::string& name);

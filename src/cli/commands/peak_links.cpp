@@ -98,7 +98,8 @@ std::string picture_of(const Fabric& fabric) {
   report::Staircase times{.title = "Time by size", .y_title = "time", .unit = " us", .lines = {}, .marks = {}, .x_title = "size"};
   for (std::size_t i = 0; i < peak::collectives; ++i) {
     const auto operation = static_cast<peak::Collective>(i);
-    report::Staircase::Line rate{std::string{name_of(operation)}, {}}, time = rate;
+    const std::string name{name_of(operation)};
+    report::Staircase::Line rate{name, {}}, time{name, {}};
     for (const peak::CollectiveTime& point : fabric.times) {
       if (point.operation != operation) continue;
       rate.points.push_back({point.bytes, point.bus_bytes_s(fabric.gpus.size()) * 1e-9});

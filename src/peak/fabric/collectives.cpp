@@ -175,7 +175,7 @@ CollectiveTime measure_collective(int gpus, Collective operation) {
 Expected expected_of(Collective operation, std::size_t chunk, int rank, int ranks) {
   const auto own = static_cast<std::size_t>(rank) * chunk;
   // Sum of scale x hash + rank over all ranks.
-  const auto scale = static_cast<float>(ranks), offset = static_cast<float>(ranks * (ranks - 1) / 2);
+  const auto scale = static_cast<float>(ranks), offset = scale * (scale - 1) / 2;
   switch (operation) {
     case Collective::all_reduce: return {chunk * static_cast<std::size_t>(ranks), 0, scale, offset};
     case Collective::reduce_scatter: return {chunk, own, scale, offset};

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "measure/statistics/statistics.hpp"
 #include "pair/all_variants.hpp"
 #include "run/child/context.hpp"
 #include "run/child/pair_setup.hpp"
@@ -84,9 +85,12 @@ std::vector<verify::Outcome> verify_shapes(const Context& context, Record& recor
 
 // The slowest rank's time is that of a sample, so it is what timed samples are compared with.
 void take_slowest(pair::RankGroup& ranks, std::vector<verify::Outcome>& outcomes) {
+  if (!ranks.several()) return;
   for (verify::Outcome& outcome : outcomes) {
-    const std::vector<double> all = ranks.values("the times of the verification", outcome.longest_ms);
-    outcome.longest_ms = std::ranges::min(all) > 0 ? std::ranges::max(all) : 0;
+    const double own_ms = outcome.undisturbed_ms.empty() ? 0 : measure::median(outcome.undisturbed_ms);
+    const std::vector<double> all = ranks.values("the times of the verification", own_ms);
+    outcome.undisturbed_ms.clear();
+    if (std::ranges::min(all) > 0) outcome.undisturbed_ms.push_back(std::ranges::max(all));
   }
 }
 
