@@ -108,7 +108,8 @@ class Handle {
   auto filled(std::size_t index) const {
     T value;
     if (buffer_->host_copy != nullptr) value = reinterpret_cast<const T*>(buffer_->host_copy)[index];
-    else if constexpr (element_type<T>() != ElementType::record) value = pattern_value<T>(buffer_->pattern, buffer_->seed, index);
+    else if constexpr (element_type<T>() != ElementType::record)
+      value = pattern_value<T>(buffer_->pattern, buffer_->seed, buffer_->pattern.start + index);
     if constexpr (std::is_integral_v<T> || element_type<T>() == ElementType::record) return value;
     else if constexpr (std::is_same_v<T, double>) return value;
     else return static_cast<double>(static_cast<float>(value));

@@ -158,7 +158,7 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   const bool gated = gate_ && start == Start::released;
   const cudaStream_t stream = session_.launch().stream;
   if (frame.ready) frame.ready();
-  // Where a gate is closed, ranks meet before it, so that it is not closed for long, and before it opens.
+  // Ranks meet before a gate is closed, so that it is not closed for long, and again before it opens.
   start_together();
   if (!gated) children_.begin();
   std::optional<CpuWait> wait;

@@ -85,7 +85,7 @@ void MessageLink::write_some() {
     const ssize_t count = ::send(descriptor_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
-    // What was received before the other end closed is still to be read.
+    // The messages that came before the other end closed are still to be read.
     if (count <= 0) return unsent_.clear();
     unsent_.erase(0, static_cast<std::size_t>(count));
   }

@@ -30,8 +30,8 @@ struct Supervision {
   double suite_limit_s = 0;                                       // the suite's limit, for messages about the deadline
   std::function<bool()> interrupted;
   std::function<void(const Progress&)> on_progress;
-  // Of a rank: whether it waits for others, and does nothing that its limits are for; and whether another has left it alone for
-  // so long that it must be waiting in some other way.
+  // Tell of a rank whether it waits for others, which its limits do not count, and whether it has gone on for too long after
+  // another had ended. Empty for other pairs.
   std::function<bool()> waits{}, alone{};
 };
 
