@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best hundred of two million vectors for each of 64 queries, exactly: half a gigabyte of scores, which a radix select and its
-// gather read five times, or a kernel that selects where the products are in registers and writes only what reaches a bound.
+// The best hundred of two million vectors for each of 64 queries, exactly: half a gigabyte of scores, which a radix select and
+// its gather read five times, or a kernel that selects where the products are in registers and writes only what reaches a bound.
 #include <cuda_bf16.h>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/mbarrier.cuh>

@@ -55,7 +55,6 @@ constexpr Term terms[] = {
     {"check", "prepare", "an exception that a variant's one-time work (`prepare`) threw"},
     {"check", "cold_start", "with `--cold-start`: an exception in the first execution of the process"},
     {"check", "cuda", "an error that CUDA returned; the pair ends there, because the context may be lost"},
-    {"check", "ranks", "of a pair of several processes: one of them ended, hung or was stopped, and the others waited for it"},
     {"check", "exception", "an exception that the pair threw outside of its variants, such as in its constructor"},
     {"check", "stage_limit", "a stage that took longer than its limit, so that the process was killed"},
     {"check", "suite_deadline", "the pair that was running when the time of `--suite-timeout` was up"},
