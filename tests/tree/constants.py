@@ -7,7 +7,7 @@ CONSTANTS = {
     "docs/counters.md": {"together they are 100 %": "by definition"},
     "docs/method.md": {
         # Settings of the harness.
-        "0.05 s, nor": "a setting", "0.15 ms more, and 0.02 ms": "settings",
+        "0.05 s, nor": "a setting",
         "2 s after": "a setting", "twice the rounds": "a setting", "twice the size": "a setting", "fit into 0.3 s": "a setting",
         "1.4 % on an H100, 1.0 % on an H200": "limits of a test", "95 % of more than 200 losses of 5 %": "a limit of a test",
         "1 % wide": "a setting", "budget (3 s)": "a setting",

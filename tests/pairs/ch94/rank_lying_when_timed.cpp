@@ -10,7 +10,7 @@ class RankLyingWhenTimed final : public fixtures::SumOfRanks {
   using SumOfRanks::SumOfRanks;
 
  private:
-  float change(int run) override { return is_bad() && run > 40 ? 1.0f : 0.0f; }
+  float change(int run) override { return is_bad() && run > 24 ? 1.0f : 0.0f; }
 };
 
 }  // namespace
