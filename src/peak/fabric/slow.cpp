@@ -134,7 +134,7 @@ using PairValue = double (*)(const FabricPair&);
 double rate_of(const FabricPair& pair) { return pair.bytes_s; }
 double latency_of(const FabricPair& pair) { return pair.latency_s; }
 
-struct Kind {
+struct PathKind {
   std::string model, path;
   bool has(const Fabric& fabric, const FabricPair& pair) const {
     const auto of = [&](int ordinal) {
@@ -147,7 +147,7 @@ struct Kind {
 
 // Returns the best value of each GPU over its paths of that kind: one bad link does not make it slow, and a slow neighbour does
 // not.
-std::vector<Item> best_of_gpus(const Fabric& fabric, const Kind& kind, PairValue value, int FabricPair::*end,
+std::vector<Item> best_of_gpus(const Fabric& fabric, const PathKind& kind, PairValue value, int FabricPair::*end,
                                bool lower_is_better) {
   std::vector<Item> items;
   for (const FabricGpu& gpu : fabric.gpus) {
@@ -175,7 +175,8 @@ constexpr std::array path_comparisons{PathComparison{{"copies to other GPUs", Un
                                                      {"load", Unit::seconds, latency_part, ""},
                                                      latency_of}};
 
-std::vector<Item> single_paths(const Fabric& fabric, const Kind& kind, PairValue value, const std::set<std::string>& without) {
+std::vector<Item> single_paths(const Fabric& fabric, const PathKind& kind, PairValue value,
+                               const std::set<std::string>& without) {
   std::vector<Item> items;
   for (const FabricPair& pair : fabric.pairs) {
     const std::string from = name_of_gpu(pair.from), to = name_of_gpu(pair.to);
@@ -186,7 +187,7 @@ std::vector<Item> single_paths(const Fabric& fabric, const Kind& kind, PairValue
 }
 
 // GPUs first, then single paths between those that are not slow by themselves. Of two GPUs there are only paths.
-void judge_paths(const Fabric& fabric, const std::vector<Fabric>& peers, const Kind& kind, const PathComparison& by,
+void judge_paths(const Fabric& fabric, const std::vector<Fabric>& peers, const PathKind& kind, const PathComparison& by,
                  Judged& judged) {
   std::set<std::string> slow_gpus;
   const auto compare_ends = [&](const Comparison& comparison, int FabricPair::*end) {
