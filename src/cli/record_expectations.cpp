@@ -17,7 +17,7 @@ namespace {
 
 using WideIntervals = std::map<std::string, std::string>;
 
-// Of several runs the last decides: intervals of the first ones alone are wide.
+// The last of several runs decides: intervals of the first ones alone are wide.
 void tell_of_wide(const WideIntervals& wide) {
   for (const auto& [variant, sentence] : wide)
     if (!sentence.empty()) note("aisp: warning: " + sentence);

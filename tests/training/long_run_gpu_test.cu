@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/gpu_test.hpp"
+#include "lt_test.hpp"
 #include "plain_setup.hpp"
 #include "training/casts.cuh"
 #include "training/linear.hpp"
@@ -50,18 +51,11 @@ struct Options {
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
 };
 
-class LongRun : public GpuTest<9> {
+class LongRun : public LtTest<9> {
  protected:
   void SetUp() override {
-    GpuTest<9>::SetUp();
+    LtTest<9>::SetUp();
     if (IsSkipped()) return;
-    try {
-      SharedLibrary::open(Library::cublaslt);
-    } catch (const Unsupported& reason) {
-      GTEST_SKIP() << reason.what();
-    }
-    setup_ = std::make_unique<PlainSetup>();
-    lt_ = std::make_unique<Opened<CublasLt>>(*setup_);
     // A layer that another one's results are to be learned by, which no weights give exactly.
     const Values other = drawn(of_w, 3, 1 / std::sqrt(static_cast<double>(shape.in))), noise = drawn(of_y, 4, 0.05);
     targets_ = product(other);
@@ -136,8 +130,6 @@ class LongRun : public GpuTest<9> {
 
   const Values x_ = drawn(of_x, 1, 1), weights_ = drawn(of_w, 2, 1 / std::sqrt(static_cast<double>(shape.in)));
   Values targets_;
-  std::unique_ptr<PlainSetup> setup_;
-  std::unique_ptr<Opened<CublasLt>> lt_;
 };
 
 TEST_F(LongRun, LossesOfNarrowTypesAreNearThatOfFloat64) {

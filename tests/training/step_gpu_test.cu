@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks and optimizer in bf16 against their float64 references, and that bits repeat.
-#include <aisp/libraries/cublaslt.hpp>
 
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "device/gpu_test.hpp"
+#include "lt_test.hpp"
 #include "plain_setup.hpp"
 #include "training/adamw.cuh"
 #include "training/decoder_block.hpp"
@@ -61,25 +60,12 @@ struct MlpInputs {
   OnGpu<bf16> norm, gate_up, down;
 };
 
-class TrainingStep : public GpuTest<8> {
+class TrainingStep : public LtTest<8> {
  protected:
-  void SetUp() override {
-    GpuTest<8>::SetUp();
-    if (IsSkipped()) return;
-    try {
-      SharedLibrary::open(Library::cublaslt);
-    } catch (const Unsupported& reason) {
-      GTEST_SKIP() << reason.what();
-    }
-    setup_ = std::make_unique<PlainSetup>();
-    lt_ = std::make_unique<Opened<CublasLt>>(*setup_);
-  }
   void expect_near(const char* what, const Values& found, const Doubles& wanted, double limit = allowed) {
     EXPECT_LE(distance(found, wanted.host()), limit) << what;
   }
 
-  std::unique_ptr<PlainSetup> setup_;
-  std::unique_ptr<Opened<CublasLt>> lt_;
   PlainLaunch launch_;
 };
 

@@ -157,7 +157,7 @@ ByGroup compare_on_host(const Elements& x, const Elements& reference, const Comp
     for_type(x.type, [&](auto type) {
       in_blocks(first, last, [&](std::size_t begin, std::size_t end) {
         if (type == reference.type && how.groups.count == 1 && same_bytes(x, reference, begin, end)) {
-          // What is not finite makes the sum so, too: then each element counts by itself.
+          // A value that is not finite makes the sum so, too: then each element counts by itself.
           const double squares = squares_of<type()>(reference.data, begin, end);
           if (is_finite(squares)) {
             result.norms[0].reference_squared += squares;
