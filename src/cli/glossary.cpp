@@ -69,7 +69,7 @@ constexpr Term terms[] = {
     {"check", "ranks", "of a pair of several processes: one that could not go on, because another had ended or was elsewhere"},
     {"check", "unkillable", "a process that is still there after SIGKILL, stuck in a kernel driver"},
     {"check", "needs", "of a skipped pair: what this machine lacks, and what to do about it; no failure"},
-    {"metric", "rank_skew", "of a pair of several processes: the time from the fastest rank's end of a sample to the slowest's"},
+    {"metric", "rank_skew", "the time from the fastest rank's end of a sample to the slowest's"},
     {"metric", "overlap",
      "the part of the time with a copy between host and GPU, or between GPUs, in which a kernel ran too, in percent; none "
      "without such copies"},

@@ -113,7 +113,9 @@ class RankGoesWrong(Ranks):
         self.assertTrue(all("rank 1" in each["message"] for each in pair["errors"]), problems(pair))
 
     def test_lying_when_timed(self):
-        self.bad("ch94:rank_lying_when_timed", "failed", "rank 1: ", "timed samples were wrong")
+        # The time for more samples than a busy machine has ever left out, so that the first wrong execution is a timed one.
+        enough = ("--iterations", "60", "--budget", "3s")
+        self.bad("ch94:rank_lying_when_timed", "failed", "rank 1: ", "timed samples were wrong", flags=enough)
 
     def test_unsupported(self):
         self.bad("ch94:rank_unsupported", "skipped", "rank 1", "this rank lacks a fast link")
