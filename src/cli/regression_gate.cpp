@@ -27,7 +27,7 @@ std::set<std::string> unconfirmed(const evidence::Analysis& analysis) {
   return targets;
 }
 
-evidence::Analysis look_at(const suite::Finished& finished, const Gate& gate) {
+evidence::Analysis analyze_run(const suite::Finished& finished, const Gate& gate) {
   evidence::ExpectationFolder expectations = open_expectations(gate.expectations_dir);
   const evidence::AnalysisOptions options{.threshold = threshold_of(gate.threshold_percent), .require_confirmation = true};
   return evidence::analyze(evidence::read_with_confirmations(finished.folder), expectations, options);
@@ -95,7 +95,7 @@ void note_warnings(const evidence::Analysis& analysis) {
 
 Exit run_gate(const suite::Task& task, const suite::Finished& finished, const Gate& gate, suite::Watcher& watcher,
               const base::Painter& paint, bool json_only) {
-  evidence::Analysis analysis = look_at(finished, gate);
+  evidence::Analysis analysis = analyze_run(finished, gate);
   if (const auto targets = unconfirmed(analysis); !targets.empty() && !finished.suite.interrupted) {
     note(fmt::format("aisp: {} may have regressed; measuring again", base::plural(targets.size(), "pair")));
     const suite::Finished rerun = suite::run_suite(
@@ -104,7 +104,7 @@ Exit run_gate(const suite::Task& task, const suite::Finished& finished, const Ga
         watcher);
     if (!rerun.storage_trouble.empty()) throw Error{Exit::unfit, rerun.storage_trouble};
     if (rerun.suite.interrupted) return Exit::interrupted;
-    analysis = look_at(finished, gate);
+    analysis = analyze_run(finished, gate);
   }
   const std::string text = analysis_table(analysis, json_only ? base::Painter{} : paint) + report::analysis_summary(analysis);
   if (!json_only) show(text);

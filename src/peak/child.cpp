@@ -139,19 +139,19 @@ static Answer unreadable(const std::exception& error) {
   return {.trouble = std::string{"the process that measures gave an unreadable answer: "} + error.what()};
 }
 
-Answer ask(const Wish& wish) try {
-  const json request{{"gpus", wish.gpus},     {"part", part_words.at(static_cast<std::size_t>(wish.part))},
-                     {"quick", wish.quick},   {"levels", wish.levels},
-                     {"fabric", wish.fabric}, {"only", wish.only}};
-  base::Child child{{.argv = {wish.executable, "__peak", std::to_string(base::Child::result_fd_in_child)},
-                     .input = evidence::json_text(request),
+Answer ask(const Request& request) try {
+  const json message{{"gpus", request.gpus},     {"part", part_words.at(static_cast<std::size_t>(request.part))},
+                     {"quick", request.quick},   {"levels", request.levels},
+                     {"fabric", request.fabric}, {"only", request.only}};
+  base::Child child{{.argv = {request.executable, "__peak", std::to_string(base::Child::result_fd_in_child)},
+                     .input = evidence::json_text(message),
                      .result_pipe = true}};
   Told told;
   Answer& answer = told.answer;
-  const End end = read_answer(child, wish.limit_s, told);
+  const End end = read_answer(child, request.limit_s, told);
   if (end != End::closed) child.terminate(0.5);
   if (end == End::interrupted) throw base::Error{base::Exit::interrupted, "interrupted; nothing was kept"};
-  if (end == End::late) answer.trouble = "it was not done within " + base::human_duration(wish.limit_s);
+  if (end == End::late) answer.trouble = "it was not done within " + base::human_duration(request.limit_s);
   if (end == End::late && !told.next.empty()) answer.trouble += " (" + told.next + ")";
   if (told.done || !answer.trouble.empty()) return answer;
   const std::optional<base::ExitState> state = child.wait(5);

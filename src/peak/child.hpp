@@ -17,7 +17,7 @@ namespace aisp::peak {
 // GPUs share, for which the machine must be quiet.
 enum class Part : std::uint8_t { all, chip, links };
 
-struct Wish {
+struct Request {
   std::vector<std::string> gpus;  // UUIDs: the one to measure, then its peers; empty: measure the host
   Part part = Part::all;          // of a GPU
   bool quick = false;
@@ -36,9 +36,9 @@ struct Answer {
 };
 
 // Throws base::Error only when the user interrupts.
-Answer ask(const Wish& wish);
+Answer ask(const Request& request);
 
-// The hidden command `aisp __peak FD`: reads a wish from stdin, writes a line for each figure, or those of memory levels or
+// The hidden command `aisp __peak FD`: reads a request from stdin, writes a line for each figure, or those of memory levels or
 // of links, to FD.
 // Returns the exit status.
 int child_main(int result_fd);

@@ -59,7 +59,7 @@ void keep(const Record& record, const Options& options) {
   }
 }
 
-Wish wish_of(std::vector<std::string> gpus, const Options& options, Part part = Part::all) {
+Request request_of(std::vector<std::string> gpus, const Options& options, Part part = Part::all) {
   return {.gpus = std::move(gpus),
           .part = part,
           .quick = options.quick,
@@ -81,15 +81,15 @@ Obtained conclude(const Key& key, Answer answer, const Options& options) {
 
 // Asks the first GPU of each group.
 std::vector<Answer> ask_all(const std::vector<std::vector<std::string>>& groups, const Options& options) {
-  if (groups.size() == 1) return {ask(wish_of(groups.front(), options))};
+  if (groups.size() == 1) return {ask(request_of(groups.front(), options))};
   std::vector<std::future<Answer>> chips;
   for (const std::vector<std::string>& group : groups)
-    chips.push_back(std::async(std::launch::async, ask, wish_of({group.front()}, options, Part::chip)));
+    chips.push_back(std::async(std::launch::async, ask, request_of({group.front()}, options, Part::chip)));
   for (const std::future<Answer>& chip : chips) chip.wait();
   std::vector<Answer> answers;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     Answer& answer = answers.emplace_back(chips[i].get());
-    Answer links = ask(wish_of(groups[i], options, Part::links));
+    Answer links = ask(request_of(groups[i], options, Part::links));
     std::ranges::move(links.figures, std::back_inserter(answer.figures));
     if (answer.trouble.empty()) answer.trouble = std::move(links.trouble);
   }
@@ -100,10 +100,10 @@ std::vector<Answer> ask_all(const std::vector<std::vector<std::string>>& groups,
 std::vector<Answer> ask_for_comparison(const std::vector<std::string>& uuids, const Options& options) {
   std::vector<std::future<Answer>> futures;
   for (const std::string& uuid : uuids) {
-    Wish wish = wish_of({uuid}, options, Part::chip);
-    wish.limit_s = fabric_limit_s;
-    wish.only = {std::string{figure_id::hbm_read}, std::string{figure_id::hbm_copy}, "bf16"};
-    futures.push_back(std::async(std::launch::async, ask, std::move(wish)));
+    Request request = request_of({uuid}, options, Part::chip);
+    request.limit_s = fabric_limit_s;
+    request.only = {std::string{figure_id::hbm_read}, std::string{figure_id::hbm_copy}, "bf16"};
+    futures.push_back(std::async(std::launch::async, ask, std::move(request)));
   }
   for (const std::future<Answer>& future : futures) future.wait();
   std::vector<Answer> answers;
@@ -115,7 +115,7 @@ std::vector<Answer> ask_for_comparison(const std::vector<std::string>& uuids, co
 void complete(Answer& answer, const std::vector<std::string>& gpus, const std::string& what, const Options& options) {
   if (answer.trouble.empty() || answer.figures.empty()) return;
   options.note(fmt::format("measuring the ceilings of {} again: {}", what, answer.trouble));
-  Answer again = ask(wish_of(gpus, options));
+  Answer again = ask(request_of(gpus, options));
   for (Figure& figure : answer.figures) {
     const bool anew = std::ranges::any_of(again.figures, [&](const Figure& f) { return f.id == figure.id && f.measured(); });
     if (figure.measured() && !anew) {
@@ -133,10 +133,10 @@ ObtainedLevels levels_by(const std::vector<std::string>& gpus, const Key& key, c
       return {.levels = std::move(known), .from_cache = true};
   const std::vector<base::FileLock> locks = lock_all(machine, {gpus}, options);
   options.note("measuring the memory levels of " + what);
-  Wish wish = wish_of(gpus, options);
-  wish.levels = true;
-  wish.limit_s = full_limit_s;
-  Answer answer = ask(wish);
+  Request request = request_of(gpus, options);
+  request.levels = true;
+  request.limit_s = full_limit_s;
+  Answer answer = ask(request);
   if (!answer.levels) return {.why_not = answer.trouble};
   answer.levels->key = key;
   try {
@@ -198,7 +198,7 @@ Obtained obtain_host(const machine::Machine& machine, const Options& options) {
   const Key key = key_of(machine.host);
   if (std::optional<Record> record = cached(key, options)) return {.record = std::move(record), .from_cache = true};
   options.note("measuring the ceilings of the host's memory: a few seconds");
-  Answer answer = ask(wish_of({}, options));
+  Answer answer = ask(request_of({}, options));
   complete(answer, {}, "the host's memory", options);
   return conclude(key, std::move(answer), options);
 }
@@ -220,10 +220,10 @@ ObtainedFabric obtain_fabric(const machine::Topology& topology, const std::vecto
   const std::vector<base::FileLock> locks = lock_all(machine, {uuids}, options);
   options.note(fmt::format("measuring the links of {}: about half a minute", words_for(machine, ordinals)));
   std::vector<Answer> chips = ask_for_comparison(uuids, options);
-  Wish wish = wish_of(uuids, options);
-  wish.fabric = true;
-  wish.limit_s = fabric_limit_s;
-  Answer answer = ask(wish);
+  Request request = request_of(uuids, options);
+  request.fabric = true;
+  request.limit_s = fabric_limit_s;
+  Answer answer = ask(request);
   if (!answer.fabric) return {.why_not = answer.trouble};
   Fabric& fabric = *answer.fabric;
   if (!answer.trouble.empty()) fabric.missing.push_back(fmt::format("links: {}{}", answer.trouble, nccl_advice));

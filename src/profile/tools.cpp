@@ -35,18 +35,18 @@ std::string last_line(const std::string& text) {
 // The tool's own words for refused counters, anywhere in what it printed.
 bool refused(const std::string& output) { return output.find("ERR_NVGPUCTRPERM") != std::string::npos; }
 
-Ended run(const std::string& tool, std::vector<std::string> argv, const ToolRun& wish) {
-  const fs::path log = wish.report.string() + "." + tool + ".log";
+Ended run(const std::string& tool, std::vector<std::string> argv, const ToolRun& tool_run) {
+  const fs::path log = tool_run.report.string() + "." + tool + ".log";
   base::Child child{{.argv = std::move(argv), .output = log, .output_limit_bytes = output_limit_bytes}};
   const double began_s = base::monotonic_s();
   std::optional<base::ExitState> state;
   Ended ended;
   while (!(state = child.wait(poll_s))) {
-    const bool stopped = wish.interrupted && wish.interrupted();
-    if (!stopped && base::monotonic_s() - began_s < wish.limit_s) continue;
-    ended.failure =
-        stopped ? fmt::format("{} was interrupted", tool)
-                : fmt::format("{} did not end in {:g} s and was killed; --timeout-multiplier gives it more", tool, wish.limit_s);
+    const bool stopped = tool_run.interrupted && tool_run.interrupted();
+    if (!stopped && base::monotonic_s() - began_s < tool_run.limit_s) continue;
+    ended.failure = stopped ? fmt::format("{} was interrupted", tool)
+                            : fmt::format("{} did not end in {:g} s and was killed; --timeout-multiplier gives it more", tool,
+                                          tool_run.limit_s);
     child.terminate();
     break;
   }
@@ -70,8 +70,8 @@ fs::path existing(fs::path path) {
 }
 
 // The metrics of a report; ncu prints them when it reads the file again.
-Ended print_report(const fs::path& ncu, const fs::path& report, const ToolRun& wish) {
-  return run("ncu", {ncu.string(), "--import", report.string(), "--csv", "--page", "raw", "--print-units", "base"}, wish);
+Ended print_report(const fs::path& ncu, const fs::path& report, const ToolRun& tool_run) {
+  return run("ncu", {ncu.string(), "--import", report.string(), "--csv", "--page", "raw", "--print-units", "base"}, tool_run);
 }
 
 template <class Body>
@@ -85,24 +85,24 @@ ToolOutcome guarded(const char* tool, const Body& body) {
 
 }  // namespace
 
-ToolOutcome run_ncu(const ToolRun& wish, MetricSet set) {
+ToolOutcome run_ncu(const ToolRun& tool_run, MetricSet set) {
   return guarded("ncu", [&]() -> ToolOutcome {
     const auto ncu = base::find_program("ncu");
     if (!ncu) return absent("ncu", "Nsight Compute");
-    const fs::path report = wish.report.string() + ".ncu-rep";
+    const fs::path report = tool_run.report.string() + ".ncu-rep";
     const std::vector<std::string> names = metric_names(set);
     std::vector<std::string> argv{ncu->string(), "--clock-control",
                                   "none",        "--profile-from-start",
                                   "off",         "--force-overwrite",
                                   "--export",    report.string(),
                                   "--metrics",   fmt::format("{}", fmt::join(names, ","))};
-    argv.insert(argv.end(), wish.program.begin(), wish.program.end());
-    Ended ended = run("ncu", std::move(argv), wish);
+    argv.insert(argv.end(), tool_run.program.begin(), tool_run.program.end());
+    Ended ended = run("ncu", std::move(argv), tool_run);
     if (!ended.failure.empty())
       return {.failure = ended.failure, .of_all = ended.is_refusal, .report = existing(report), .counters = {}};
     if (existing(report).empty())
       return {.failure = "ncu wrote no report: " + last_line(ended.output), .report = {}, .counters = {}};
-    ended = print_report(*ncu, report, wish);
+    ended = print_report(*ncu, report, tool_run);
     const NcuReport parsed = parse_ncu_csv(ended.output);
     if (ended.failure.empty() && parsed.kernels.empty()) ended.failure = "ncu printed no metrics of its report";
     ToolOutcome outcome{
@@ -113,16 +113,20 @@ ToolOutcome run_ncu(const ToolRun& wish, MetricSet set) {
   });
 }
 
-ToolOutcome run_nsys(const ToolRun& wish) {
+ToolOutcome run_nsys(const ToolRun& tool_run) {
   return guarded("nsys", [&]() -> ToolOutcome {
     const auto nsys = base::find_program("nsys");
     if (!nsys) return absent("nsys", "Nsight Systems");
-    std::vector<std::string> argv{
-        nsys->string(), "profile",         "--trace",         "cuda,nvtx",         "--sample", "none",     "--cpuctxsw",
-        "none",         "--capture-range", "cudaProfilerApi", "--force-overwrite", "true",     "--output", wish.report.string()};
-    argv.insert(argv.end(), wish.program.begin(), wish.program.end());
-    const Ended ended = run("nsys", std::move(argv), wish);
-    ToolOutcome outcome{.failure = ended.failure, .report = existing(wish.report.string() + ".nsys-rep"), .counters = {}};
+    std::vector<std::string> argv{nsys->string(),      "profile",
+                                  "--trace",           "cuda,nvtx",
+                                  "--sample",          "none",
+                                  "--cpuctxsw",        "none",
+                                  "--capture-range",   "cudaProfilerApi",
+                                  "--force-overwrite", "true",
+                                  "--output",          tool_run.report.string()};
+    argv.insert(argv.end(), tool_run.program.begin(), tool_run.program.end());
+    const Ended ended = run("nsys", std::move(argv), tool_run);
+    ToolOutcome outcome{.failure = ended.failure, .report = existing(tool_run.report.string() + ".nsys-rep"), .counters = {}};
     if (outcome.failure.empty() && outcome.report.empty()) outcome.failure = "nsys wrote no report: " + last_line(ended.output);
     return outcome;
   });

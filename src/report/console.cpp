@@ -162,11 +162,11 @@ std::string pair_details(const evidence::PairResult& result, const LineWidths& w
 std::vector<std::string> not_available(const evidence::SuiteResult& suite) {
   // Losses that nobody asked for by name are in the reports only.
   using Kind = evidence::LostKind;
-  constexpr std::array wishes{Kind::counters, Kind::counters_refused, Kind::tool_profile, Kind::energy};
+  constexpr std::array asked_for{Kind::counters, Kind::counters_refused, Kind::tool_profile, Kind::energy};
   ByText lacking;
   for (const evidence::PairResult& pair : suite.pairs)
     for (const evidence::Lost& lost : pair.lost)
-      if (std::ranges::find(wishes, lost.kind) != wishes.end()) lacking.add(lost.text, pair);
+      if (std::ranges::find(asked_for, lost.kind) != asked_for.end()) lacking.add(lost.text, pair);
   std::vector<std::string> lines;
   for (const auto& [line, labels] : lacking.entries()) lines.push_back(fmt::format("{} ({})", line, short_list(labels)));
   return lines;

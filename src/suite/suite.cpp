@@ -79,11 +79,11 @@ class Suite {
   void skip_what_cannot_run() {
     for (const Placement& placement : task_.placements) {
       if (have_[placement.index] || !placement.choices.empty()) continue;
-      record(placement, run::skipped_result(*placement.entry, request(placement, {}), placement.obstacle, placement.advice));
+      record(placement, run::skipped_result(*placement.entry, request_of(placement, {}), placement.obstacle, placement.advice));
     }
   }
 
-  run::Request request(const Placement& placement, const std::vector<int>& gpus) const {
+  run::Request request_of(const Placement& placement, const std::vector<int>& gpus) const {
     run::Request request = run_request(placement);
     for (const int ordinal : gpus) request.gpus.push_back(task_.machine.gpus[static_cast<std::size_t>(ordinal)].uuid);
     if (!gpus.empty()) request.sm = task_.machine.gpus[static_cast<std::size_t>(gpus.front())].sm;
@@ -132,16 +132,16 @@ class Suite {
       watcher_.pair_begun(placement.label(), assignment.gpus);
     }
     try {
-      run::Request wish = request(placement, assignment.gpus);
+      run::Request request = request_of(placement, assignment.gpus);
       const base::ScratchDirectory scratch{scratch_prefix, folder_};
-      wish.scratch_parent = std::filesystem::absolute(scratch.path()).string();
-      wish.run_folder = std::filesystem::absolute(folder_).string();
+      request.scratch_parent = std::filesystem::absolute(scratch.path()).string();
+      request.run_folder = std::filesystem::absolute(folder_).string();
       const auto cpu_before = machine::read_cpu_times();
       const auto group_before = machine::read_group_events("/");
-      PairResult result = task_.configuration.in_process ? run_here(placement, wish) : run_children(placement, wish);
+      PairResult result = task_.configuration.in_process ? run_here(placement, request) : run_children(placement, request);
       add_time_of_others(result, cpu_before, machine::read_cpu_times());
       add_quota(result, task_.machine.host.cpu_quota, group_before, machine::read_group_events("/"));
-      profile_deeper(placement, wish, result);
+      profile_deeper(placement, request, result);
       add_environment(result, task_.machine, assignment.gpus);
       const std::lock_guard lock{mutex_};
       record(placement, std::move(result));
@@ -151,15 +151,15 @@ class Suite {
     }
   }
 
-  PairResult run_children(const Placement& placement, const run::Request& wish) {
-    const auto measure = [&](const Side& side) { return run_child(placement, wish, side); };
+  PairResult run_children(const Placement& placement, const run::Request& request) {
+    const auto measure = [&](const Side& side) { return run_child(placement, request, side); };
     if (side_by_side_) return side_by_side_->measure(placement.entry->target(), measure);
     return measure({.executable = run::Supervision{}.executable, .folder = folder_});
   }
 
-  PairResult run_child(const Placement& placement, run::Request wish, const Side& side) {
+  PairResult run_child(const Placement& placement, run::Request request, const Side& side) {
     const std::string target = placement.label();
-    wish.run_folder = std::filesystem::absolute(side.folder).string();
+    request.run_folder = std::filesystem::absolute(side.folder).string();
     run::Supervision supervision;
     supervision.executable = side.executable.string();
     supervision.log_name = records_.log_name(placement);
@@ -175,12 +175,12 @@ class Suite {
       watcher_.pair_progressed(target, progress);
     };
     const Pair& pair = *placement.entry->pair;
-    if (pair.needs.ranks.most == 1) return run::supervise(*placement.entry, wish, supervision).result;
-    const int ranks = run::rank_count(pair, wish.gpus.size(), task_.machine.host.cpus_usable);
-    return run::supervise_ranks(*placement.entry, wish, supervision, ranks).result;
+    if (pair.needs.ranks.most == 1) return run::supervise(*placement.entry, request, supervision).result;
+    const int ranks = run::rank_count(pair, request.gpus.size(), task_.machine.host.cpus_usable);
+    return run::supervise_ranks(*placement.entry, request, supervision, ranks).result;
   }
 
-  void profile_deeper(const Placement& placement, const run::Request& wish, PairResult& result) const {
+  void profile_deeper(const Placement& placement, const run::Request& request, PairResult& result) const {
     if (placement.entry->pair->needs.ranks.most > 1) return;
     const double multiplier = task_.configuration.timeout_multiplier;
     run::ToolSettings settings;
@@ -190,15 +190,15 @@ class Suite {
     settings.ncu_limit_s *= multiplier;
     settings.nsys_limit_s *= multiplier;
     settings.interrupted = base::interrupted;
-    run::add_tool_profiles(result, wish, settings);
+    run::add_tool_profiles(result, request, settings);
     if (task_.configuration.deep) evidence::judge_cost(result);
   }
 
-  PairResult run_here(const Placement& placement, const run::Request& wish) const {
+  PairResult run_here(const Placement& placement, const run::Request& request) const {
     // A pair in this very process cannot be stopped in another way; those that ended before are in the log.
     const base::InterruptEndsAtOnce at_once{
         fmt::format("aisp: interrupted in {}; {}\n", placement.label(), way_on(task_.configuration, folder_))};
-    PairResult result = run::run_pair(*placement.entry, wish, {.send = [](const std::string&) {}});
+    PairResult result = run::run_pair(*placement.entry, request, {.send = [](const std::string&) {}});
     result.warnings.emplace_back("ran inside aisp itself (--in-process): nothing watched its stages");
     return result;
   }

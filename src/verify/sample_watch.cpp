@@ -79,14 +79,14 @@ void SampleWatch::inputs_drawn(std::uint64_t seed) {
   }
 }
 
-measure::Capture SampleWatch::wish(std::size_t v, bool dear_inputs) {
+measure::Capture SampleWatch::plan(std::size_t v, bool expensive_inputs) {
   measure::Capture capture{.watch = chance(watched_share)};
   capture.digest = !states_[v].outputs.empty() && (!states_[v].expected || chance(digest_share_));
-  if (!dear_inputs || chance(watched_share)) capture.inputs = inputs_;
+  if (!expensive_inputs || chance(watched_share)) capture.inputs = inputs_;
   return capture;
 }
 
-void SampleWatch::look(std::size_t v, const measure::Capture& capture, measure::Sample& sample) {
+void SampleWatch::inspect(std::size_t v, const measure::Capture& capture, measure::Sample& sample) {
   State& state = states_[v];
   evidence::SampleChecks& counts = state.findings.counts;
   ++counts.samples;
@@ -222,7 +222,7 @@ void SampleWatch::check_truth() {
   }
 }
 
-void SampleWatch::settle() {
+void SampleWatch::resolve() {
   // The baseline's sample on these inputs was not checked.
   for (State& state : states_)
     if (state.early) --state.findings.counts.compared, state.early.reset();
@@ -231,11 +231,11 @@ void SampleWatch::settle() {
     // Samples that were compared with it have no verdict.
     State& truth = states_[*truth_of_];
     truth.findings.counts.wrong += truth.wrong + 1;
-    blame(truth, truth_is_wrong_);
+    add_wrong(truth, truth_is_wrong_);
   } else {
     for (State& state : states_) {
       state.findings.counts.wrong += state.wrong;
-      if (!state.difference.empty()) blame(state, state.difference);
+      if (!state.difference.empty()) add_wrong(state, state.difference);
     }
   }
   truth_is_wrong_.clear();
@@ -245,7 +245,7 @@ void SampleWatch::settle() {
   }
 }
 
-void SampleWatch::blame(State& state, const std::string& text) {
+void SampleWatch::add_wrong(State& state, const std::string& text) {
   if (state.findings.wrong.size() < most_texts) state.findings.wrong.push_back(text);
 }
 

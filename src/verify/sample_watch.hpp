@@ -26,13 +26,13 @@ class SampleWatch {
 
   // Notes that all inputs have new contents; `seed` gives them again (Session::refill_inputs).
   void inputs_drawn(std::uint64_t seed);
-  // Returns what to capture in the next sample of variant `v`. `dear_inputs`: renewing them takes a large part of a sample.
-  measure::Capture wish(std::size_t v, bool dear_inputs);
-  void look(std::size_t v, const measure::Capture& capture, measure::Sample& sample);
+  // Returns what to capture in the next sample of variant `v`. `expensive_inputs`: renewing them takes a large part of a sample.
+  measure::Capture plan(std::size_t v, bool expensive_inputs);
+  void inspect(std::size_t v, const measure::Capture& capture, measure::Sample& sample);
   // Compares the truth of the present inputs with the float64 reference, at places drawn now. Call it between rounds.
   void check_truth();
   // Decides which variants are wrong where outputs differed. Call it between rounds, before inputs change.
-  void settle();
+  void resolve();
 
   struct Findings {
     evidence::SampleChecks counts;
@@ -71,7 +71,7 @@ class SampleWatch {
   void found(State& state, const std::vector<std::uint64_t>& digests, int round, const std::string& text);
   Tolerance limits_of(const State& state, int output) const;
   std::size_t length_of(int output) const;
-  void blame(State& state, const std::string& text);
+  void add_wrong(State& state, const std::string& text);
   bool chance(double share) { return std::uniform_real_distribution<>{}(random_) < share; }
 
   pair::Session& session_;

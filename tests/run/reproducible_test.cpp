@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/ground.hpp"
+#include "run/child/environment.hpp"
 
 #include <gtest/gtest.h>
 

@@ -157,12 +157,12 @@ TEST(SameBits, HoldInTimedSamplesToo) {
     session.refill_variable(17);
     watch.inputs_drawn(17);
     for (std::size_t v = 0; v < 2; ++v) {
-      measure::Capture capture = watch.wish(v, true);
+      measure::Capture capture = watch.plan(v, true);
       executor.execute(*variants[v], capture);
       measure::Sample sample;
-      watch.look(v, capture, sample);
+      watch.inspect(v, capture, sample);
     }
-    watch.settle();
+    watch.resolve();
     return watch.of(1).wrong;
   };
   EXPECT_THAT(wrong(""), IsEmpty());

@@ -178,19 +178,19 @@ Seen timed_rounds(const Pair& pair, const std::vector<const Variant*>& variants,
   for (int round = 0; round < rounds; ++round) {
     if (round % new_inputs_every == 0) {
       if (round > 0) watch.check_truth();
-      watch.settle();
+      watch.resolve();
       session.refill_variable(static_cast<std::uint64_t>(100 + round));
       watch.inputs_drawn(static_cast<std::uint64_t>(100 + round));
     }
     for (int turn = 0; turn < 2; ++turn) {
       const std::size_t v = (turn == 0) == variant_first ? 1 : 0;
-      measure::Capture capture = watch.wish(v, false);
+      measure::Capture capture = watch.plan(v, false);
       executor.execute(*variants[v], capture);
       measure::Sample sample{.round = round};
-      watch.look(v, capture, sample);
+      watch.inspect(v, capture, sample);
     }
   }
-  watch.settle();
+  watch.resolve();
   const auto& of_variant = watch.of(1);
   return {watch.of(0).counts.wrong, of_variant.counts.wrong, of_variant.wrong, of_variant.counts.compared,
           of_variant.counts.first_on_inputs};
@@ -278,14 +278,14 @@ TEST(SampleWatch, TakesNoMemoryForItBetweenSamples) {
   LeakWatch leaks{session, unknown};
   for (std::uint64_t round = 0; round < 2; ++round) {
     if (round == 1) leaks.before();
-    watch.settle();
+    watch.resolve();
     session.refill_variable(round);
     watch.inputs_drawn(round);
     for (const std::size_t v : {round, 1 - round}) {  // the baseline first, then the other
-      measure::Capture capture = watch.wish(v, false);
+      measure::Capture capture = watch.plan(v, false);
       executor.execute(*variants[v], capture);
       measure::Sample sample{.round = static_cast<int>(round)};
-      watch.look(v, capture, sample);
+      watch.inspect(v, capture, sample);
     }
   }
   leaks.after();

@@ -49,7 +49,7 @@ std::vector<std::string> only_there(const run::Counterpart& other, const suite::
 }
 
 // Both sides' processes, those of the confirming run behind those of the first.
-evidence::Comparison look_at(const std::vector<fs::path>& runs, double threshold) {
+evidence::Comparison analyze_runs(const std::vector<fs::path>& runs, double threshold) {
   std::vector<evidence::RunRecord> before, after;
   for (const fs::path& run : runs) {
     for (const auto& [folder, side] : {std::pair{run / suite::against_folder, &before}, std::pair{run, &after}}) {
@@ -81,7 +81,7 @@ Exit run_against(const suite::Task& task, const suite::Finished& finished, const
   if (finished.suite.interrupted) return Exit::interrupted;
   const double threshold = threshold_of(gate.threshold_percent);
   std::vector<fs::path> runs{finished.folder};
-  evidence::Comparison comparison = look_at(runs, threshold);
+  evidence::Comparison comparison = analyze_runs(runs, threshold);
   std::vector<std::string> slower = slower_targets(comparison);
   if (!slower.empty()) {
     note(fmt::format("aisp: {} may be slower; measuring both again", base::plural(slower.size(), "pair")));
@@ -92,7 +92,7 @@ Exit run_against(const suite::Task& task, const suite::Finished& finished, const
     if (!rerun.storage_trouble.empty()) throw Error{Exit::unfit, rerun.storage_trouble};
     if (rerun.suite.interrupted) return Exit::interrupted;
     runs.push_back(rerun.folder);
-    comparison = look_at(runs, threshold);
+    comparison = analyze_runs(runs, threshold);
     slower = slower_targets(comparison);
   }
   comparison.only_before = only_there(*task.against, task);

@@ -7,7 +7,7 @@
 
 #include "measure/stopwatch.hpp"
 #include "pair/session.hpp"
-#include "run/child/ground.hpp"
+#include "run/child/environment.hpp"
 #include "run/wire/request.hpp"
 
 namespace aisp::run {
@@ -16,7 +16,7 @@ namespace aisp::run {
 struct Context {
   const Pair& pair;
   const Request& request;
-  const Ground& ground;
+  const Environment& environment;
   pair::RankGroup& ranks;
 };
 
@@ -35,7 +35,7 @@ enum Stream : std::uint64_t {
 
 // A pair's resources from one stage to the next. They outlive the stages: when one throws, only its caller knows whether anything
 // can still be freed.
-struct Apparatus {
+struct Resources {
   std::unique_ptr<pair::Session> session;
   std::unique_ptr<measure::Stopwatch> stopwatch;  // exists from the warm-up on; it uses the session
 

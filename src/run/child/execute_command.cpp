@@ -15,7 +15,7 @@
 #include "measure/execution.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/session.hpp"
-#include "run/child/ground.hpp"
+#include "run/child/environment.hpp"
 #include "run/child/profiling/profiler.hpp"
 #include "run/wire/request.hpp"
 
@@ -30,12 +30,12 @@ const Variant& find(const Pair& pair, const std::string& name) {
 }
 
 void execute(const Pair& pair, const Request& request, const Variant& variant) {
-  const Ground ground{request.gpus};
-  if (ground.gpus().empty()) throw base::Error{base::Exit::unfit, "only pairs on a GPU are executed for profilers"};
+  const Environment environment{request.gpus};
+  if (environment.gpus().empty()) throw base::Error{base::Exit::unfit, "only pairs on a GPU are executed for profilers"};
   pair::Session session{pair,
-                        {.gpus = ground.gpus(),
+                        {.gpus = environment.gpus(),
                          .seed = request.seed,
-                         .scale = request.scale * ground.memory_scale(),
+                         .scale = request.scale * environment.memory_scale(),
                          .sizes = request.sizes,
                          .reproducible = request.reproducible,
                          .scratch_parent = request.scratch_parent}};

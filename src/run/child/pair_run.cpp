@@ -20,27 +20,27 @@
 namespace aisp::run {
 namespace {
 
-void tear_down(Stages& stages, double limit_s, Apparatus& apparatus) {
+void tear_down(Stages& stages, double limit_s, Resources& resources) {
   stages.begin(evidence::Stage::teardown, limit_s);
-  apparatus.free();
+  resources.free();
   stages.end();
 }
 
 void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks, Stages& stages, Record& record,
-                Apparatus& apparatus) {
+                Resources& resources) {
   const StageLimits& limits = request.limits;
   stages.begin(evidence::Stage::setup, limits.setup);
   if (request.reproducible) demand_deterministic_libraries();
-  const Ground ground{record.result().gpus};
+  const Environment environment{record.result().gpus};
   // Loads CUPTI now, so that its presence does not reveal the stage.
   if (pair.device == Device::gpu) profile::ActivityRecorder::unavailable();
-  for (const evidence::Lost& each : ground.lost()) record.lose(each.kind, each.text);
-  const Context context{pair, request, ground, ranks};
-  const std::optional<std::uint64_t> free_bytes = set_up(context, record, apparatus);
+  for (const evidence::Lost& each : environment.lost()) record.lose(each.kind, each.text);
+  const Context context{pair, request, environment, ranks};
+  const std::optional<std::uint64_t> free_bytes = set_up(context, record, resources);
   if (record.result().status == evidence::Status::skipped) return;
   record.agree(ranks);
   if (!free_bytes || !record.passed()) return;
-  pair::Session& session = *apparatus.session;
+  pair::Session& session = *resources.session;
   stages.begin(evidence::Stage::verify, limits.verify);
   const std::optional<Verified> verified = verify_first(context, record, session);
   if (!verified) return;
@@ -48,26 +48,26 @@ void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks
   if (request.verify_only) {
     verify_edges(context, stages, record, verified->start);
     if (!record.passed()) return;
-    look_inside(context, stages, record, apparatus, verified->start);
-    return tear_down(stages, limits.teardown, apparatus);
+    profile_pair(context, stages, record, resources, verified->start);
+    return tear_down(stages, limits.teardown, resources);
   }
   record.send_partial();
   stages.begin(evidence::Stage::warmup, limits.warmup);
-  const double offset_ms = warm_up(context, stages, record, apparatus, verified->start);
+  const double offset_ms = warm_up(context, stages, record, resources, verified->start);
   stages.begin(evidence::Stage::measurement, limits.measurement);
-  const Samples samples = measure_rounds(context, stages, record, apparatus, *verified, offset_ms);
+  const Samples samples = measure_rounds(context, stages, record, resources, *verified, offset_ms);
   record.agree(ranks);
-  if (!record.passed()) return tear_down(stages, limits.teardown, apparatus);
+  if (!record.passed()) return tear_down(stages, limits.teardown, resources);
   stages.begin(evidence::Stage::audit, limits.audit);
-  const ProbeWork probe_work = audit(context, record, apparatus, verified->start, samples, assumed_probe_work(context));
+  const ProbeWork probe_work = audit(context, record, resources, verified->start, samples, assumed_probe_work(context));
   judge(context, record, session, samples, correction_of(pair, samples, probe_work));
   measure_energy(context, stages, record, session, samples.timed);
   record.agree(ranks);
   stages.begin(evidence::Stage::reverify, limits.verify);
   const std::optional<Start> start = verify_again(context, record, session, *verified);
   if (!start) return;
-  look_inside(context, stages, record, apparatus, *start);
-  tear_down(stages, limits.teardown, apparatus);
+  profile_pair(context, stages, record, resources, *start);
+  tear_down(stages, limits.teardown, resources);
 }
 
 }  // namespace
@@ -78,12 +78,12 @@ evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, 
   Stages stages{reporter};
   Record record{entry, request, stages, reporter};
   // Frees what the stages have not, after the result is sent and when no stage and its limit run any more.
-  Apparatus apparatus;
+  Resources resources;
   const profile::Scope range{record.result().target};
   try {
     ranks = std::make_unique<pair::RankGroup>(
         pair::RankGroup::Place{request.rank, request.ranks, request.rank_hub, request.rank_key});
-    run_stages(*entry.pair, request, *ranks, stages, record, apparatus);
+    run_stages(*entry.pair, request, *ranks, stages, record, resources);
   } catch (const pair::RanksApart& reason) {
     record.problem({}, "ranks", reason.what());
     left = pair::left_lost;
@@ -94,7 +94,7 @@ evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, 
                    error.status() == cudaErrorMemoryAllocation
                        ? "close other users of the GPU or choose a smaller --scale or --size"
                        : "run the pair under compute-sanitizer");
-    apparatus.abandon();
+    resources.abandon();
   } catch (const std::bad_alloc&) {
     record.problem({}, "memory", "the machine's memory is exhausted",
                    "close other programs or choose a smaller --scale or --size");

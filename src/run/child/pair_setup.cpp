@@ -23,12 +23,12 @@ bool skip_unmet(const Context& context, Record& record) {
     record.skip("needs a process for each of its ranks; leave --in-process out");
     return true;
   }
-  if (auto reason = context.ground.unmet(of_rank, context.pair.device)) {
+  if (auto reason = context.environment.unmet(of_rank, context.pair.device)) {
     record.skip(std::move(*reason));
     return true;
   }
   for (const Variant* variant : record.active())
-    if (auto reason = context.ground.unmet(variant->needs, context.pair.device))
+    if (auto reason = context.environment.unmet(variant->needs, context.pair.device))
       record.skip_variant(variant->name, std::move(*reason));
   const std::vector<evidence::VariantResult>& variants = record.result().variants;
   const bool baseline_runs = variants.front().status != evidence::Status::skipped;
@@ -52,7 +52,7 @@ void describe_workload(const Context& context, Record& record, pair::Session& se
     variant.cost = declared(session.workload().variant_cost(variant.name));
     variant.memory.device_allocated_bytes = session.device_bytes();
   }
-  result.ceilings = context.ground.ceilings(result.variants);
+  result.ceilings = context.environment.ceilings(result.variants);
 }
 
 void check_costs(const Context& context, Record& record, pair::Session& session) {
@@ -86,9 +86,9 @@ void time_first_runs(Record& record, pair::Session& session) {
 }  // namespace
 
 pair::SessionOptions session_options(const Context& context) {
-  return {.gpus = context.ground.gpus(),
+  return {.gpus = context.environment.gpus(),
           .seed = context.request.seed,
-          .scale = context.request.scale * context.ground.memory_scale(),
+          .scale = context.request.scale * context.environment.memory_scale(),
           .sizes = context.request.sizes,
           .reproducible = context.request.reproducible,
           .red_zones = !base::under_memory_checker(),
@@ -96,13 +96,13 @@ pair::SessionOptions session_options(const Context& context) {
           .ranks = &context.ranks};
 }
 
-std::optional<std::uint64_t> set_up(const Context& context, Record& record, Apparatus& apparatus) {
+std::optional<std::uint64_t> set_up(const Context& context, Record& record, Resources& resources) {
   if (skip_unmet(context, record)) return std::nullopt;
   pair::SessionOptions options = session_options(context);
   record.result().scale = options.scale;
-  const std::uint64_t free_bytes = context.pair.device == Device::gpu ? free_device_bytes(context.ground.gpus()) : 0;
-  apparatus.session = std::make_unique<pair::Session>(context.pair, std::move(options));
-  pair::Session& session = *apparatus.session;
+  const std::uint64_t free_bytes = context.pair.device == Device::gpu ? free_device_bytes(context.environment.gpus()) : 0;
+  resources.session = std::make_unique<pair::Session>(context.pair, std::move(options));
+  pair::Session& session = *resources.session;
   describe_workload(context, record, session);
   check_costs(context, record, session);
   record.agree(context.ranks);

@@ -67,7 +67,7 @@ void RankHub::ended(int rank, evidence::Status status, const std::string& reason
                     : status == evidence::Status::skipped ? pair::left_skipped
                                                           : pair::left_failed;
   leave(rank, how, reason);
-  settle();
+  release();
 }
 
 void RankHub::serve() {
@@ -88,7 +88,7 @@ void RankHub::serve() {
     greet();
     for (int rank = 0; rank < static_cast<int>(seats_.size()); ++rank)
       for (const base::Message& message : seat(rank).link.move()) hear(rank, message);
-    settle();
+    release();
   }
 }
 
@@ -142,7 +142,7 @@ void RankHub::leave(int rank, const std::string& how, const std::string& why) {
 }
 
 // Answers when all have come to one place, and parts them when they cannot.
-void RankHub::settle() {
+void RankHub::release() {
   const auto waiting = std::ranges::count_if(seats_, [](const Seat& each) { return each.met.has_value(); });
   if (waiting == 0) return;
   if (!apart_.empty()) return part(apart_, apart_how_);

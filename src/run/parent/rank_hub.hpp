@@ -50,7 +50,7 @@ class RankHub {
   void greet();
   void hear(int rank, const base::Message& message);
   void leave(int rank, const std::string& how, const std::string& why);
-  void settle();
+  void release();
   void answer_all();
   void part(const std::string& text, const std::string& how);
   std::string place_of_each() const;

@@ -72,7 +72,7 @@ std::string ranks_that_timed_out(const std::vector<Outcome>& outcomes) {
 }
 
 // Takes over how another rank ended. What names a rank already stays as it is.
-void blame(PairResult& result, const PairResult& other, const std::string& rank) {
+void adopt_ending(PairResult& result, const PairResult& other, const std::string& rank) {
   const auto named = [&](const std::string& text) { return text.starts_with("rank ") ? text : rank + text; };
   result.status = other.status;
   result.complete = other.complete;
@@ -129,7 +129,7 @@ Outcome supervise_ranks(const pair::Entry& entry, const Request& request, const 
   const std::string late = ranks_that_timed_out(outcomes);
   const bool several_late = other.status == Status::timeout && late.find(',') != std::string::npos &&
                             !outcomes[static_cast<std::size_t>(chosen)].stopped;
-  blame(pair.result, other, several_late ? fmt::format("ranks {}: ", late) : fmt::format("rank {}: ", chosen));
+  adopt_ending(pair.result, other, several_late ? fmt::format("ranks {}: ", late) : fmt::format("rank {}: ", chosen));
   return pair;
 }
 

@@ -40,10 +40,10 @@ bool has_scale(const evidence::PairResult& earlier, const Placement& placement, 
   });
 }
 
-bool has_sizes(const evidence::PairResult& earlier, const Pair& pair, const run::Request& wish) {
+bool has_sizes(const evidence::PairResult& earlier, const Pair& pair, const run::Request& request) {
   std::map<std::string, std::uint64_t> sizes = earlier.sizes;
   sizes.erase(run::size_of_ranks);  // the machine decides it, which is the same
-  return earlier.sizes_set == !wish.sizes.empty() && sizes == pair::sizes_in_effect(pair, wish.sizes, earlier.scale);
+  return earlier.sizes_set == !request.sizes.empty() && sizes == pair::sizes_in_effect(pair, request.sizes, earlier.scale);
 }
 
 constexpr std::size_t largest_configuration_bytes = std::size_t{64} << 20;
@@ -84,16 +84,17 @@ void refuse_merged(const std::filesystem::path& folder) {
 
 }  // namespace
 
-std::string other_settings(const evidence::PairResult& earlier, const Placement& placement, const run::Request& wish,
+std::string other_settings(const evidence::PairResult& earlier, const Placement& placement, const run::Request& request,
                            const machine::Machine& machine) {
   std::vector<std::string> others;
-  if (!has_scale(earlier, placement, wish.scale, machine)) others.push_back(fmt::format("scale {}", earlier.scale));
-  if (!has_sizes(earlier, *placement.entry->pair, wish))
+  if (!has_scale(earlier, placement, request.scale, machine)) others.push_back(fmt::format("scale {}", earlier.scale));
+  if (!has_sizes(earlier, *placement.entry->pair, request))
     others.push_back(earlier.sizes.empty() ? "sizes not known" : fmt::format("sizes {}", evidence::sizes_text(earlier)));
-  if (earlier.seed != wish.seed) others.push_back(fmt::format("seed {}", earlier.seed));
-  if (earlier.timing_mode != wish.mode) others.push_back(fmt::format("mode {}", to_string(earlier.timing_mode)));
-  if (earlier.reproducible != wish.reproducible) others.emplace_back(wish.reproducible ? "not reproducible" : "reproducible");
-  if (earlier.alternated != wish.alternate) others.emplace_back(wish.alternate ? "not alternating" : "alternating");
+  if (earlier.seed != request.seed) others.push_back(fmt::format("seed {}", earlier.seed));
+  if (earlier.timing_mode != request.mode) others.push_back(fmt::format("mode {}", to_string(earlier.timing_mode)));
+  if (earlier.reproducible != request.reproducible)
+    others.emplace_back(request.reproducible ? "not reproducible" : "reproducible");
+  if (earlier.alternated != request.alternate) others.emplace_back(request.alternate ? "not alternating" : "alternating");
   if (!pair::has_digest(pair::code_of(*placement.entry), earlier.source_digest)) others.emplace_back("other code");
   return base::join(others, ", ");
 }
@@ -159,10 +160,10 @@ EarlierPart take_over(const evidence::ResultsLog& earlier, const std::vector<Pla
     // A skipped pair is asked again: the library may be there now.
     if (found == results.end() || found->second->status == evidence::Status::skipped) continue;
     const evidence::PairResult& result = *found->second;
-    const run::Request wish = request_for(*placement.entry, configuration, placement.point);
+    const run::Request request = request_for(*placement.entry, configuration, placement.point);
     if (result.status != evidence::Status::passed || !result.complete) {
       not_passed.push_back(fmt::format("{} ({})", placement.label(), evidence::to_string(result.status)));
-    } else if (const std::string other = other_settings(result, placement, wish, machine); !other.empty()) {
+    } else if (const std::string other = other_settings(result, placement, request, machine); !other.empty()) {
       others.push_back(fmt::format("{} ({})", placement.label(), other));
     } else {
       part.kept.emplace_back(placement.index, result);

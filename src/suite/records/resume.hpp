@@ -28,7 +28,7 @@ Resumed read_resumed(const std::filesystem::path& folder, const std::vector<std:
 
 // Describes how an earlier result was measured differently from what is asked for now, as in "scale 1, seed 42"; empty if both
 // can stand in one run. Settings that add to a result, or decide how long it is sampled, make no difference.
-std::string other_settings(const evidence::PairResult& earlier, const Placement& placement, const run::Request& wish,
+std::string other_settings(const evidence::PairResult& earlier, const Placement& placement, const run::Request& request,
                            const machine::Machine& machine);
 
 // Describes the place and program of an earlier part of the run as far as they differ from these: "CPU AMD EPYC, aisp 0.1.0

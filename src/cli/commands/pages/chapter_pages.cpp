@@ -109,7 +109,7 @@ class Pages {
         after = report::with_counted_tables(after, readme.chapter, pairs, counted_, place);
         after = report::with_swept_tables(after, readme.chapter, pairs, sweeps_, place);
       }
-      settle(readme.path, before, after, "its table or figures are", "--chapter-tables");
+      write_or_report(readme.path, before, after, "its table or figures are", "--chapter-tables");
     });
   }
 
@@ -132,7 +132,7 @@ class Pages {
     const std::string after = !mark.kind ? report::with_quoted_figures(before, all_, file.string())
                                          : report::chapter_picture(mark, readme.chapter, pairs_of(readme.chapter),
                                                                    {all_, sweeps_, counted_}, readme.path.string());
-    settle(file, before, after, "it is", "--pictures");
+    write_or_report(file, before, after, "it is", "--pictures");
   }
 
   std::vector<KnownPair> pairs_of(const std::string& chapter) const {
@@ -158,7 +158,8 @@ class Pages {
   }
 
   // Writes what has changed or, with --check, says so.
-  void settle(const fs::path& file, const std::string& before, const std::string& after, const char* what, const char* flag) {
+  void write_or_report(const fs::path& file, const std::string& before, const std::string& after, const char* what,
+                       const char* flag) {
     if (after == before) return;
     if (options_.check) {
       ++wrong_;

@@ -175,9 +175,9 @@ std::vector<std::vector<AuditedRun>> run_audited(Auditor& auditor, Record& recor
 
 }  // namespace
 
-ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, Start start, const Samples& samples,
+ProbeWork audit(const Context& context, Record& record, Resources& resources, Start start, const Samples& samples,
                 const ProbeWork& assumed) {
-  pair::Session& session = *apparatus.session;
+  pair::Session& session = *resources.session;
   if (!session.on_gpu()) {
     // Each rank decides by its own samples, and ranks execute together.
     if (!context.ranks.several())
@@ -190,10 +190,10 @@ ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, St
                 "no CUPTI, so hidden work is sought by its effects only: " + reason.value_or("another rank has none"));
     return assumed;
   }
-  if (context.request.mode == TimingMode::kernel) apparatus.stopwatch.reset();  // it records, and only one recorder can exist
+  if (context.request.mode == TimingMode::kernel) resources.stopwatch.reset();  // it records, and only one recorder can exist
   Auditor auditor{session, {.start = start, .cache = context.pair.cache}};
   ProbeWork work = assumed;
-  if (assumed.ms > 0) work = {.ms = auditor.probe_ms(*apparatus.stopwatch), .measured = true};
+  if (assumed.ms > 0) work = {.ms = auditor.probe_ms(*resources.stopwatch), .measured = true};
   for (const Timed& timed : samples.timed) check_prepare(record, auditor, timed);
   const std::vector<std::vector<AuditedRun>> runs = run_audited(auditor, record, samples.timed, context.request.seed);
   const Comparison with{.mode = context.request.mode,

@@ -10,7 +10,7 @@ namespace aisp::run {
 // Executes the timed variants with CUPTI recording, and fails them by findings that no stopwatch sees. Returns the duration of
 // the probe's work by CUPTI; `assumed` where that is 0, on the host and without CUPTI. A stopwatch that records itself is
 // destroyed.
-ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, Start start, const Samples& samples,
+ProbeWork audit(const Context& context, Record& record, Resources& resources, Start start, const Samples& samples,
                 const ProbeWork& assumed);
 
 // Judges the samples: times without the stopwatch's own, the figures derived from them, speedups, the best variant, and the

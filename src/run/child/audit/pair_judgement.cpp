@@ -36,8 +36,8 @@ void note_metrics(const Request& request, const Timed& timed, double offset_ms) 
 
 void note_floor(const Context& context, Record& record, pair::Session& session, const Timed& timed) {
   evidence::VariantResult& variant = *timed.result;
-  variant.floor = context.ground.floor(session.workload().variant_cost(variant.name), session.bytes_written(*timed.variant),
-                                       variant.timing->summary.median, record.result().gpu_states);
+  variant.floor = context.environment.floor(session.workload().variant_cost(variant.name), session.bytes_written(*timed.variant),
+                                            variant.timing->summary.median, record.result().gpu_states);
 }
 
 void note_claims(Record& record, const std::vector<Timed>& timed, const Judge& judge, const measure::Correction& correction) {
@@ -62,7 +62,7 @@ void warn_of_drift(Record& record, const std::vector<Timed>& all) {
 // On the host no other limit of memory is known, so this is an error; a GPU has theoretical peaks, so this is a warning.
 void check_ceiling(const Context& context, Record& record, const pair::Session& session, const Timed& timed, const Cost& cost) {
   const auto above =
-      context.ground.above_ceiling(cost, session.bytes_written(*timed.variant), timed.result->timing->summary.median);
+      context.environment.above_ceiling(cost, session.bytes_written(*timed.variant), timed.result->timing->summary.median);
   if (!above) return;
   if (session.on_gpu())
     record.warn(
@@ -76,7 +76,7 @@ void check_ceiling(const Context& context, Record& record, const pair::Session& 
 
 void check_floor(const Context& context, Record& record, pair::Session& session, const Timed& timed) {
   const Cost cost = session.workload().variant_cost(timed.variant->name);
-  const auto arithmetic = context.ground.impossible(cost, timed.result->timing->summary.median, context.pair.cache);
+  const auto arithmetic = context.environment.impossible(cost, timed.result->timing->summary.median, context.pair.cache);
   if (arithmetic)
     record.problem(timed.result->name, "possible_time", *arithmetic, "the declared cost is too high or work is missing");
   else check_ceiling(context, record, session, timed, cost);

@@ -17,11 +17,11 @@ constexpr double long_run_s = 0.02;
 std::size_t batches_ahead(double run_s) { return run_s < long_run_s ? BackToBack::most_ahead : 2; }
 
 // Returns why energy cannot be measured for any variant; empty if it can.
-std::string obstacle(const pair::Session& session, const Ground& ground) {
+std::string obstacle(const pair::Session& session, const Environment& environment) {
   if (!session.on_gpu()) return "no joules on the host: only root may read the processor's energy counter (RAPL)";
   if (session.ranks() > 1) return "no joules: ranks run in turns with pauses, not back to back";
   if (session.changes_state()) return "no joules: inputs that a run changes must be restored before the next one";
-  if (!ground.energy_mj()) return "no joules: NVML gives no energy counter of this GPU";
+  if (!environment.energy_mj()) return "no joules: NVML gives no energy counter of this GPU";
   return {};
 }
 
@@ -40,7 +40,7 @@ measure::EnergyReadings read(const Context& context, pair::Session& session, con
   std::vector<double> run_s;
   for (const Timed* timed : metered) run_s.push_back(timed->result->timing->summary.median * 1e-3);
   BackToBack executions{session};
-  const measure::EnergyCounter counter{[&] { return context.ground.energy_mj(); }, base::monotonic_s};
+  const measure::EnergyCounter counter{[&] { return context.environment.energy_mj(); }, base::monotonic_s};
   const auto queue = [&](std::size_t index, int runs) {
     const profile::Scope range{metered[index]->result->name};
     return executions.queue(*metered[index]->variant, runs, batches_ahead(run_s[index]));
@@ -70,7 +70,7 @@ void note_energy(const measure::EnergyReadings& readings, const std::vector<cons
 void measure_energy(const Context& context, Stages& stages, Record& record, pair::Session& session,
                     const std::vector<Timed>& timed) {
   if (!context.request.energy) return;
-  if (std::string why = obstacle(session, context.ground); !why.empty())
+  if (std::string why = obstacle(session, context.environment); !why.empty())
     return record.lose(evidence::LostKind::energy, std::move(why));
   // Times are known by now: a failure here must not lose them.
   record.send_partial();

@@ -16,16 +16,16 @@
 namespace aisp::run {
 namespace {
 
-void count(const Context& context, Stages& stages, Record& record, Apparatus& apparatus) {
+void count(const Context& context, Stages& stages, Record& record, Resources& resources) {
   const double limit_s = context.request.limits.counters;
   record.send_measured();
   stages.begin(evidence::Stage::counters, limit_s);
   const auto set = context.request.counters == CounterLevel::full ? profile::MetricSet::full : profile::MetricSet::deep;
   try {
-    profile_counters(*apparatus.session, record, set, limit_s);
+    profile_counters(*resources.session, record, set, limit_s);
   } catch (const std::exception& error) {
     record.lose(evidence::LostKind::counters, fmt::format("no counters: {}", error.what()));
-    apparatus.abandon();  // measurements are complete
+    resources.abandon();  // measurements are complete
   }
 }
 
@@ -74,7 +74,7 @@ void profile_host_pair(const Context& context, Record& record, pair::Session& se
       present);
 }
 
-void profile_variants(const Context& context, Stages& stages, Record& record, Apparatus& apparatus, Start start) {
+void profile_variants(const Context& context, Stages& stages, Record& record, Resources& resources, Start start) {
   record.send_measured();
   stages.begin(evidence::Stage::profiling, context.request.limits.profiling);
   std::string variant;
@@ -82,13 +82,13 @@ void profile_variants(const Context& context, Stages& stages, Record& record, Ap
     record.lose(evidence::LostKind::profile,
                 fmt::format("no profile{}: {}", variant.empty() ? "" : fmt::format(" of {}", variant), reason));
   };
-  pair::Session& session = *apparatus.session;
+  pair::Session& session = *resources.session;
   try {
     if (session.on_gpu()) profile_gpu_pair(context, record, session, start, variant);
     else profile_host_pair(context, record, session, variant);
   } catch (const CudaError& error) {
     no_profile(error.what());
-    apparatus.abandon();
+    resources.abandon();
   } catch (const std::exception& error) {
     no_profile(error.what());
   } catch (...) {
@@ -98,7 +98,7 @@ void profile_variants(const Context& context, Stages& stages, Record& record, Ap
 
 }  // namespace
 
-void look_inside(const Context& context, Stages& stages, Record& record, Apparatus& apparatus, Start start) {
+void profile_pair(const Context& context, Stages& stages, Record& record, Resources& resources, Start start) {
   if (!record.passed()) return;
   const bool asked = context.request.counters != CounterLevel::none || context.request.profile != ProfileLevel::none;
   if (context.ranks.several()) {
@@ -107,9 +107,9 @@ void look_inside(const Context& context, Stages& stages, Record& record, Apparat
     return;
   }
   if (context.request.counters != CounterLevel::none && context.pair.device == Device::gpu)
-    count(context, stages, record, apparatus);
-  if (context.request.profile != ProfileLevel::none && apparatus.session)
-    profile_variants(context, stages, record, apparatus, start);
+    count(context, stages, record, resources);
+  if (context.request.profile != ProfileLevel::none && resources.session)
+    profile_variants(context, stages, record, resources, start);
 }
 
 }  // namespace aisp::run

@@ -90,9 +90,9 @@ void check_memory(Record& record, pair::Session& session, verify::LeakWatch& lea
 
 }  // namespace
 
-double warm_up(const Context& context, const Stages& stages, const Record& record, Apparatus& apparatus, Start start) {
-  apparatus.stopwatch = make_stopwatch(context, *apparatus.session, start);
-  measure::Stopwatch& stopwatch = *apparatus.stopwatch;
+double warm_up(const Context& context, const Stages& stages, const Record& record, Resources& resources, Start start) {
+  resources.stopwatch = make_stopwatch(context, *resources.session, start);
+  measure::Stopwatch& stopwatch = *resources.stopwatch;
   stopwatch.executor().seed(random_bits(context.request.seed, stream_of_executor));
   const int rounds = std::max(context.request.warmup, 1);
   const auto now_s = [&] { return context.ranks.now_s(); };
@@ -114,9 +114,9 @@ double warm_up(const Context& context, const Stages& stages, const Record& recor
   return correction_of(context.pair, samples, assumed_probe_work(context)).offset();
 }
 
-Samples measure_rounds(const Context& context, const Stages& stages, Record& record, const Apparatus& apparatus,
+Samples measure_rounds(const Context& context, const Stages& stages, Record& record, const Resources& resources,
                        const Verified& verified, double offset_ms) {
-  pair::Session& session = *apparatus.session;
+  pair::Session& session = *resources.session;
   const std::uint64_t seed = context.request.seed;
   note_start(record, session, verified.start);
   const measure::SamplingOptions options = options_for(context.request, context.ranks.of_first("the time left", stages.left_s()));
@@ -128,12 +128,12 @@ Samples measure_rounds(const Context& context, const Stages& stages, Record& rec
                               context.ranks.all("the time of the reference", quick_reference, {});
   PresentInputs inputs{renewal_for(context, session, variants, verified.outcomes, options.min_rounds), watch, with_reference,
                        random_bits(seed, stream_of_checks)};
-  const verify::LeakWatch::OwnBytes own_bytes = [&context] { return context.ground.own_device_bytes(); };
+  const verify::LeakWatch::OwnBytes own_bytes = [&context] { return context.environment.own_device_bytes(); };
   verify::LeakWatch leaks{session, own_bytes};
   leaks.before();
-  TimedRounds rounds{context, stages, record, *apparatus.stopwatch, {watch, inputs, leaks}, samples};
+  TimedRounds rounds{context, stages, record, *resources.stopwatch, {watch, inputs, leaks}, samples};
   measure::Sampling sampling = rounds.take(options);
-  const double children_ms = apparatus.stopwatch->executor().children().outside_ms();
+  const double children_ms = resources.stopwatch->executor().children().outside_ms();
   take_over(context.request, record.result(), sampling, samples.timed);
   inputs.end();
   if (inputs.renewal().keeps_what_is_prepared())

@@ -15,10 +15,10 @@ namespace aisp::run {
 
 // Makes the stopwatch and runs rounds that do not count. Returns these rounds' estimate of the stopwatch's offset, in
 // milliseconds.
-double warm_up(const Context& context, const Stages& stages, const Record& record, Apparatus& apparatus, Start start);
+double warm_up(const Context& context, const Stages& stages, const Record& record, Resources& resources, Start start);
 
 // Runs the timed rounds and their checks; failures go to the record. `offset_ms`: of the warm-up.
-Samples measure_rounds(const Context& context, const Stages& stages, Record& record, const Apparatus& apparatus,
+Samples measure_rounds(const Context& context, const Stages& stages, Record& record, const Resources& resources,
                        const Verified& verified, double offset_ms);
 
 // Returns the median of one of the samples' times; 0 if there are none.

@@ -27,7 +27,7 @@ class Renewal {
   // Renews inputs and returns the seed that gives the variable ones again.
   std::uint64_t draw(Kind kind);
   // Whether renewing the variable inputs takes a large part of such a time.
-  bool dear_beside(double seconds) const { return draw_s_ > most_share * seconds; }
+  bool expensive_in(double seconds) const { return draw_s_ > most_share * seconds; }
 
  private:
   static constexpr double most_share = 0.1;
@@ -53,13 +53,13 @@ class PresentInputs {
   // Replaces inputs of this kind.
   void replace(Renewal::Kind kind) {
     if (reference_is_due() && random_() % 4 == 0) watch_.check_truth();
-    watch_.settle();
+    watch_.resolve();
     watch_.inputs_drawn(renewal_.draw(kind));
   }
   // Settles the last inputs after the last sample.
   void end() {
     if (reference_is_due()) watch_.check_truth();
-    watch_.settle();
+    watch_.resolve();
   }
 
  private:

@@ -62,11 +62,11 @@ measure::Sample TimedRounds::time(std::size_t index) {
   Timed& timed = samples_.timed[index];
   const profile::Scope range{timed.result->name};
   const double each_s = round_s_ / static_cast<double>(samples_.timed.size());
-  measure::Capture capture = watchers_.samples.wish(index, watchers_.inputs.renewal().dear_beside(each_s));
+  measure::Capture capture = watchers_.samples.plan(index, watchers_.inputs.renewal().expensive_in(each_s));
   measure::Sample taken = stopwatch_.time(*timed.variant, capture);
   take_slowest(context_.ranks, taken);
   taken.round = present_round_;
-  watchers_.samples.look(index, capture, taken);
+  watchers_.samples.inspect(index, capture, taken);
   note_limits(index);
   timed.samples.push_back(taken);
   // The rounds keep one copy, partial results the other.
@@ -104,7 +104,7 @@ void TimedRounds::after_round(int round) {
 void TimedRounds::read_state(int round) {
   std::vector<evidence::GpuState>& states = record_.result().gpu_states;
   const bool fresh = round > 0 && base::monotonic_s() - last_state_s_ < state_every_s;
-  states.push_back(fresh ? evidence::GpuState{states.back()} : context_.ground.sample());
+  states.push_back(fresh ? evidence::GpuState{states.back()} : context_.environment.sample());
   if (!fresh) last_state_s_ = base::monotonic_s();
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 verify::Options options_for(const Context& context, std::uint64_t seed) {
   verify::Options options{.seed = seed, .require_repeatable = context.request.reproducible};
-  options.own_device_bytes = [&ground = context.ground] { return ground.own_device_bytes(); };
+  options.own_device_bytes = [&environment = context.environment] { return environment.own_device_bytes(); };
   return options;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/ground.hpp"
+#include "run/child/environment.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -60,14 +60,14 @@ void take_bytes_out(Cost& cost) {
 
 }  // namespace
 
-struct Ground::Machine {
+struct Environment::Machine {
   machine::Machine facts;
   std::optional<machine::NvmlDevice> nvml;  // of the first GPU
   std::vector<machine::NvmlDevice> nvml_devices;
   machine::Ceilings ceilings;
 };
 
-Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_unique<Machine>()} {
+Environment::Environment(const std::vector<std::string>& uuids) : machine_{std::make_unique<Machine>()} {
   if (uuids.empty()) {
     machine_->facts.host = machine::read_host();
     machine_->ceilings = peak::best_known(machine_->facts.host);
@@ -94,27 +94,27 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
   lost_.push_back({evidence::LostKind::other, "no clock lock: clocks are left as they are"});
 }
 
-Ground::~Ground() = default;
+Environment::~Environment() = default;
 
-std::optional<std::string> Ground::unmet(const Needs& needs, Device device) const {
+std::optional<std::string> Environment::unmet(const Needs& needs, Device device) const {
   const auto unmet = machine::unmet(needs, device, machine_->facts, ordinals_, {}, base::build_info().cuda_architectures);
   return unmet ? std::optional{unmet->text()} : std::nullopt;
 }
 
-double Ground::memory_scale() const { return machine::memory_scale(machine_->facts, ordinals_); }
+double Environment::memory_scale() const { return machine::memory_scale(machine_->facts, ordinals_); }
 
-evidence::GpuState Ground::sample() const {
+evidence::GpuState Environment::sample() const {
   if (!machine_->nvml) return {};
   const machine::GpuSample sample = machine_->nvml->sample().value_or(machine::GpuSample{});
   return {sample.sm_clock_mhz, sample.memory_clock_mhz, sample.power_w, sample.temperature_c, sample.throttle_reasons};
 }
 
-std::optional<std::uint64_t> Ground::own_device_bytes() const {
+std::optional<std::uint64_t> Environment::own_device_bytes() const {
   if (!machine_->nvml) return std::nullopt;
   return machine_->nvml->memory_of_process(getpid());
 }
 
-std::optional<std::uint64_t> Ground::energy_mj() const {
+std::optional<std::uint64_t> Environment::energy_mj() const {
   if (machine_->nvml_devices.empty() || machine_->nvml_devices.size() != ordinals_.size()) return std::nullopt;
   std::uint64_t sum = 0;
   for (const machine::NvmlDevice& device : machine_->nvml_devices) {
@@ -125,7 +125,7 @@ std::optional<std::uint64_t> Ground::energy_mj() const {
   return sum;
 }
 
-std::optional<evidence::Ceilings> Ground::ceilings(const std::vector<evidence::VariantResult>& variants) const {
+std::optional<evidence::Ceilings> Environment::ceilings(const std::vector<evidence::VariantResult>& variants) const {
   const machine::Ceilings& known = machine_->ceilings;
   evidence::Ceilings used{.source = known.source};
   for (const evidence::VariantResult& variant : variants) {
@@ -141,8 +141,8 @@ std::optional<evidence::Ceilings> Ground::ceilings(const std::vector<evidence::V
   return used;
 }
 
-std::optional<evidence::Floor> Ground::floor(const Cost& cost, double bytes_written, double median_ms,
-                                             const std::vector<evidence::GpuState>& states) const {
+std::optional<evidence::Floor> Environment::floor(const Cost& cost, double bytes_written, double median_ms,
+                                                  const std::vector<evidence::GpuState>& states) const {
   const machine::FloorTime time = machine::floor_seconds(cost, machine_->ceilings, bytes_written);
   if (time.seconds <= 0) return std::nullopt;
   evidence::Floor floor{.milliseconds = time.seconds * 1e3,
@@ -155,7 +155,7 @@ std::optional<evidence::Floor> Ground::floor(const Cost& cost, double bytes_writ
   return floor;
 }
 
-std::optional<std::string> Ground::impossible(const Cost& cost, double median_ms, Cache cache) const {
+std::optional<std::string> Environment::impossible(const Cost& cost, double median_ms, Cache cache) const {
   if (machine_->facts.gpus.empty()) return impossible_on_host(machine::whole(cost), median_ms);
   const machine::Gpu& gpu = machine_->facts.gpus.front();
   // A hot pair may find everything in L2.
@@ -166,7 +166,7 @@ std::optional<std::string> Ground::impossible(const Cost& cost, double median_ms
   return fmt::format("{:.4g} ms is faster than this chip can be: {}", median_ms, least.arithmetic);
 }
 
-std::optional<std::string> Ground::above_ceiling(const Cost& cost, double bytes_written, double median_ms) const {
+std::optional<std::string> Environment::above_ceiling(const Cost& cost, double bytes_written, double median_ms) const {
   Cost counted = cost;
   const bool in_l2 =
       !machine_->facts.gpus.empty() &&

@@ -12,11 +12,11 @@
 namespace aisp::run {
 
 // The machine as one pair's process sees it: its GPUs and what they can do.
-class Ground {
+class Environment {
  public:
   // `uuids`: the GPUs given to the pair; empty for host pairs, which never touch CUDA.
-  explicit Ground(const std::vector<std::string>& uuids);
-  ~Ground();
+  explicit Environment(const std::vector<std::string>& uuids);
+  ~Environment();
 
   const std::vector<int>& gpus() const { return ordinals_; }                  // CUDA ordinals
   std::optional<std::string> unmet(const Needs& needs, Device device) const;  // the reason to skip; nothing if all needs are met
