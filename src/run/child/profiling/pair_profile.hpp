@@ -7,7 +7,8 @@
 namespace aisp::run {
 
 // Profiles the variants in the last stages, as far as requested: hardware counters and timelines. A failure here loses the
-// profile, never the result; after a CUDA error the resources are abandoned too. `start`: from which the variants can be executed.
+// profile, never the result; after a CUDA error the resources are abandoned too. `start`: from which the variants can be
+// executed.
 void profile_pair(const Context& context, Stages& stages, Record& record, Resources& resources, Start start);
 
 }  // namespace aisp::run
