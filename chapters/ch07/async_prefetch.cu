@@ -201,7 +201,9 @@ class AsyncPrefetch final : public Workload {
 }  // namespace
 
 extern constinit const Pair async_prefetch{
-    .teaches = "who loads a row, synchronizes and computes has one row in flight; cp.async keeps six under way without registers",
+    .teaches =
+        "a block that loads a row, synchronizes and computes has one row in flight; cp.async keeps six under way without "
+        "registers",
     .lesson = "cp_async_ring",
     .make = make<AsyncPrefetch>,
     .baseline = {.name = "load_then_compute", .run = call<&AsyncPrefetch::load_then_compute>},
