@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first half of a transformer's MLP, GELU(X W + b) of 32768 tokens: a product of 275 GFLOP that the tensor cores limit. A
-// kernel for bias and GELU behind it reads and writes the 268 MB of the result once more. In the epilogue of the product the sums
+// kernel for bias and GELU after it reads and writes the 268 MB of the result once more. In the epilogue of the product the sums
 // are in registers already, and nothing is moved for it.
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
@@ -120,7 +120,7 @@ constexpr KernelLimits no_spills{.local_bytes = 0};
 }  // namespace
 
 extern constinit const Pair gemm_bias_gelu_epilogue{
-    .teaches = "a GEMM holds its results in registers when it ends: an activation there moves no bytes, behind it two passes",
+    .teaches = "a GEMM holds its results in registers when it ends: an activation there moves no bytes, after it two passes",
     .lesson = "cublaslt_epilogue",
     .make = make<GemmBiasGeluEpilogue>,
     .baseline = {.name = "gemm_then_kernel",
