@@ -178,7 +178,7 @@ constexpr Tolerance with_rounded_bias = within(8e-3, 0.4);
 }  // namespace
 
 extern constinit const Pair alibi_bias{
-    .teaches = "a tensor of biases puts a load in front of each exponential; a bias that is linear in the key needs none",
+    .teaches = "a tensor of biases puts a load before each exponential; a bias that is linear in the key needs none",
     .lesson = "inline_slope",
     .make = make<AlibiBias>,
     .baseline = {.name = "bias_tensor",

@@ -2,7 +2,7 @@
 // One step of decoding over contexts of which few pages matter. The largest and smallest components of a page's keys bound every
 // score in it, and rank all pages for a 64th of the cache's bytes. Used as a mask that saves nothing: hidden keys are read as all
 // others. Pages must be left out of the loop and, since the best ones may be neighbours, shared out evenly, as a list. What then
-// remains to shorten are the steps in front of the decoding.
+// remains to shorten are the steps before the decoding.
 #include <aisp/pair.hpp>
 
 #include <algorithm>

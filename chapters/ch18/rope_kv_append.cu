@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Behind the projection of a transformer's layer queries and keys are rotated by their position, and keys and values go into the
+// After the projection of a transformer's layer queries and keys are rotated by their position, and keys and values go into the
 // paged cache. That is traffic and hardly any arithmetic. One kernel for each step sends keys through memory twice, and threads
 // that move four bytes each cannot keep enough of them under way; one kernel in pieces of 16 bytes moves everything once. A
 // thread that takes the same piece of several heads also reads its angles once.
