@@ -124,6 +124,13 @@ class CheckLessons(unittest.TestCase):
         self.record_with_gains(GOOD)
         self.assert_found("step:ring", 'its row says "no gain", but it gains 1.25x on H100')
 
+    def test_a_step_in_no_table_that_does_not_help(self):
+        self.record_with_gains(GOOD | {"ring": 2.02})
+        self.edit("| `ring` | H100 1.01x | a ring | the next row is on its way |\n", "")
+        self.assert_found("step:ring", "1.01x on H100, and neither a row")
+        self.edit(PROSE, "A ring adds 1.01x<!-- h100_80gb_hbm3 ch07:box ring/wide speedup -->.")
+        self.assert_good()
+
     def test_a_step_that_helps_on_one_card_only(self):
         self.record_with_gains(GOOD | {"ring": 1.9}, hardware="h200", gpu="NVIDIA H200")
         self.edit("the next row", "slower now and then: the next row")
