@@ -111,7 +111,7 @@ __global__ __launch_bounds__(most_threads) void fused_kernel(uint4* logits, cons
   for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
     uint4* const own = logits + std::size_t{row} * row_packets;
     const int label = labels[row];
-    // Before it is overwritten, behind the barriers of the sum.
+    // Before it is overwritten, after the barriers of the sum.
     const float of_label = __bfloat162float(reinterpret_cast<const bf16*>(own)[label]);
     const shared::MaxSum seen = max_sum_of_row(own, row_packets, parts);
     const float offset = shared::level(seen.maximum) * shared::log2_e, factor = weight / seen.sum;

@@ -144,7 +144,7 @@ extern constinit const Pair gemm_bias_gelu_epilogue{
                             .needs = FusedPingpong::needs(),
                             .kernels = no_spills}}),
     // The engine's product without its epilogue: our product beside the library's, apart from fusion. And the library's product
-    // with nothing behind it, which no epilogue can be faster than.
+    // with nothing after it, which no epilogue can be faster than.
     .controls = variants({{.name = "wgmma_then_kernel",
                            .run = call<&GemmBiasGeluEpilogue::wgmma_then_kernel>,
                            .prepare = call<&GemmBiasGeluEpilogue::describe_plain>,
@@ -156,7 +156,7 @@ extern constinit const Pair gemm_bias_gelu_epilogue{
                            .needs = by_cublaslt,
                            .outputs = no_outputs}}),
     .bound = Bound::compute,
-    // A rounding to bf16 is 1.6e-3; in front of the separate kernel there is one more.
+    // A rounding to bf16 is 1.6e-3; before the separate kernel there is one more.
     .tolerance = within(4e-3),
     .sizes = sizes({{.name = "m", .full = 32768},
                     {.name = "n", .full = 4096, .multiple = 64, .most = 16384, .scales = false},

@@ -77,7 +77,7 @@ class QkvHorizontalFusion final : public Workload {
         (part == 0 ? wide_ : narrow_)->run(launch.stream, x(layer), w(layer, part), out(layer, part));
   }
 
-  // A layer's three blocks of rows, one behind the other.
+  // A layer's three blocks of rows, one after the other.
   void pack(Launch& launch) {
     for (std::size_t part = 0; part < widths.size(); ++part) {
       const std::size_t bytes = widths[part] * depth * sizeof(bf16);

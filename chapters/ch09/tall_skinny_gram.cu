@@ -39,7 +39,7 @@ struct Sums {
     }
   }
   // A thread's sums of a tile: rows 2 l and 2 l + 1 of both halves of the tile, column m, of the lane with these numbers. They
-  // are dealt out so that pairs of lanes read the same, the next lane or the one behind it, whom shared memory serves at once.
+  // are dealt out so that pairs of lanes read the same, the next lane or the one after it, whom shared memory serves at once.
   static __device__ int l() { return threadIdx.x % 2 + threadIdx.x / 16 % 2 * 2; }
   static __device__ int m() { return threadIdx.x / 2 % 8; }
   __device__ void add_row(const unsigned char* chunk, int row) {

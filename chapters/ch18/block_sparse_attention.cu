@@ -105,7 +105,7 @@ __global__ __launch_bounds__(decode_threads, 2) void pages_kernel(const __grid_c
   decode_block<head_size, group, 1>(chosen, 0, Piece{piece.sequence, 0, keys, piece.slot}, memory);
 }
 
-// As merge_states, behind a kernel that is still running.
+// As merge_states, after a kernel that is still running.
 __global__ __launch_bounds__(merge_threads) void dependent_merge_kernel(FixedSplits splits, const float* parts,
                                                                         const float* part_log_sums, bf16* o) {
   static_assert(merge_threads / 32 == group, "a warp merges a head");

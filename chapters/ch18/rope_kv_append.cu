@@ -54,7 +54,7 @@ __device__ __forceinline__ void load_angles(float4 (&by)[2], const Tokens& token
   by[0] = from[0], by[1] = from[1];
 }
 
-// `count` heads of each token's row, from `first` on, to where heads stand one behind the other or, of queries, to themselves.
+// `count` heads of each token's row, from `first` on, to where heads stand one after the other or, of queries, to themselves.
 // With `Word` = unsigned a thread has a pair, with uint4 four of them.
 template <class Word>
 __global__ __launch_bounds__(threads) void rotate_kernel(const bf16* qkv, bf16* to, int to_heads, Tokens tokens, int first,
@@ -153,7 +153,7 @@ void fill_table(std::span<float> table, std::uint64_t) {
 // Sequences have 64 to 511 of the tokens, the second one token; so many pages are enough.
 std::size_t pages_for(std::size_t tokens) { return tokens / page_rows + 2 * (tokens / 64 + 3); }
 
-// Positions, then slots, of parts of sequences one behind the other: the first two begin at position 0, the last ends at the last
+// Positions, then slots, of parts of sequences one after the other: the first two begin at position 0, the last ends at the last
 // position, others are anywhere. Pages come in random order. Every 50th token or so is not to be cached.
 void fill_tokens(std::span<int> both, std::uint64_t seed) {
   const std::size_t tokens = both.size() / 2;
