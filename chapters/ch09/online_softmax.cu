@@ -216,8 +216,8 @@ class OnlineSoftmax final : public Workload {
 
 extern constinit const Pair online_softmax{
     .teaches =
-        "a running maximum and sum need one pass over a row instead of two; a row in registers needs no other pass, and "
-        "loses that again to its meetings",
+        "a running maximum and sum need one pass over a row instead of two; a cluster that holds a row needs no second one, "
+        "but its blocks must meet",
     .lesson = "online_two_pass",
     .make = make<OnlineSoftmax>,
     .baseline = {.name = "three_passes", .run = call<&OnlineSoftmax::three_passes>},
