@@ -48,7 +48,7 @@ class MlpReference {
   }
 
  private:
-  // The gradient before the tanh whose results are h, from the gradient behind layer l.
+  // The gradient before the tanh whose results are h, from the gradient after layer l.
   Matrix backward(const Matrix& gradient, std::size_t l, const Matrix& h) {
     const std::size_t in = widths_[l], out = widths_[l + 1];
     Matrix transposed(in * out), before(batch_ * in, 0);

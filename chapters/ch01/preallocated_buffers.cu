@@ -81,7 +81,7 @@ class PreallocatedBuffers final : public Workload {
         arena_{setup.scratch<std::byte>(plan_.bytes, {.name = "arena"})},
         exact_{setup.scratch<double>(2 * elements_, {.name = "float64 activations"})} {}
 
-  // The floor is the math at full rate: products of 256 rows, each in a kernel of its own behind the one before, do not reach it.
+  // The floor is the math at full rate: products of 256 rows, each in a kernel of its own after the one before, do not reach it.
   Cost cost() const override {
     return {.flops = 2.0 * layers * tokens * static_cast<double>(width_ * width_),
             .math = Math::bf16,

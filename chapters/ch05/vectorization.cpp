@@ -197,7 +197,7 @@ AVX2_TARGET inline std::size_t convert_fields(const char* text, Fields& fields, 
   return written;
 }
 
-// Returns how many values were written. 64 bytes behind the text may be read, and the first of them ends its last field.
+// Returns how many values were written. 64 bytes after the text may be read, and the first of them ends its last field.
 AVX2_TARGET std::size_t convert_in_lanes(const char* text, std::size_t bytes, float* values) {
   Fields fields;
   std::size_t written = 0;

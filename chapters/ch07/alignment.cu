@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying a slice that starts one bf16 behind an aligned address. A 16-byte access needs an address that is a multiple of 16, so
+// Copying a slice that starts one bf16 after an aligned address. A 16-byte access needs an address that is a multiple of 16, so
 // generic code falls back to one element a thread, and 2-byte loads leave memory idle. The aligned 16 bytes that lie around
 // each result can be loaded all the same: two neighbours, shifted together in registers, are 16 bytes of the slice.
 #include <cuda_bf16.h>
@@ -42,9 +42,9 @@ __global__ __launch_bounds__(threads) void aligned_stores_kernel(const bf16* in,
   out[i] = result;
 }
 
-// `in` is the aligned address before the slice, which begins `words` words and `bits` bits behind it. A warp loads consecutive
+// `in` is the aligned address before the slice, which begins `words` words and `bits` bits after it. A warp loads consecutive
 // packets, 32 at a time; each lane needs the first words of its neighbour's, the last lane those of lane 0 at the next time, and
-// behind the last time lane 0 loads one packet more.
+// after the last time lane 0 loads one packet more.
 template <int words>
 __global__ __launch_bounds__(threads) void funnel_shift_kernel(const uint4* in, unsigned bits, uint4* out) {
   const unsigned lane = threadIdx.x % 32;

@@ -18,7 +18,7 @@ constexpr unsigned segment_bytes = segment * sizeof(float);
 constexpr int radius = 2;
 static_assert(pitch * sizeof(float) % 16 == 0 && segment_bytes % 16 == 0);
 
-// The last five rows behind the horizontal taps, and the vertical taps over them. Weights are 1, 4, 6, 4, 1 sixteenths.
+// The last five rows after the horizontal taps, and the vertical taps over them. Weights are 1, 4, 6, 4, 1 sixteenths.
 struct Column {
   float rows[2 * radius + 1];
 
@@ -87,7 +87,7 @@ __global__ __launch_bounds__(strip) void register_ahead_kernel(const float* in, 
   }
 }
 
-// A slot more than rows ahead: behind the barrier of a row everybody has read the one before it, and its slot is free.
+// A slot more than rows ahead: after the barrier of a row everybody has read the one before it, and its slot is free.
 template <int ahead>
 __global__ __launch_bounds__(strip) void cp_async_ring_kernel(const float* in, float* out, int segment_rows) {
   __shared__ __align__(16) float ring[ahead + 1][segment];
@@ -201,7 +201,9 @@ class AsyncPrefetch final : public Workload {
 }  // namespace
 
 extern constinit const Pair async_prefetch{
-    .teaches = "who loads a row, synchronizes and computes has one row in flight; cp.async keeps six under way without registers",
+    .teaches =
+        "a block that loads a row, synchronizes and computes has one row in flight; cp.async keeps six under way without "
+        "registers",
     .lesson = "cp_async_ring",
     .make = make<AsyncPrefetch>,
     .baseline = {.name = "load_then_compute", .run = call<&AsyncPrefetch::load_then_compute>},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adding a residual in bf16: y = x + r. What a memory delivers is bytes in flight over its latency (Little's law), and 2048
-// threads of an SM with two 2-byte loads each hold 8 KB where about 20 KB are needed. Wider accesses put more bytes behind every
+// threads of an SM with two 2-byte loads each hold 8 KB where about 20 KB are needed. Wider accesses bring more bytes with every
 // load; so would more loads at once, at a price in instructions.
 #include <cuda_bf16.h>
 #include <aisp/device_attribute.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// y[i] = x[i] + table[index[i]]: a table of 32 MB would fit into L2, and each of its rows is read 32 times. But between two reads
-// of a row tens of megabytes of x and y pass through, used once and in nobody's way but the table's. Hints at single accesses say
-// which of them to keep, and so does a window over the table. L2 can be set aside for windows, but what is set aside is lost to
-// all other accesses: with set_aside=1 every variant takes longer than the default policy does without.
+// y[i] = x[i] + table[index[i]]: a table of 32 MB would fit into L2, and each of its rows is read 32 times. Between two reads of
+// a row tens of megabytes of x and y pass through, and still L2 keeps most of the table by itself. Hints at single accesses say
+// which of them to keep, and so does a window over the table; both gain little. L2 can be set aside for windows, but what is set
+// aside is lost to all other accesses: with set_aside=1 every variant takes longer than the default policy does without.
 #include <aisp/device/vector.cuh>
 #include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
@@ -149,8 +149,8 @@ class L2Persistence final : public Workload {
 
 extern constinit const Pair l2_persistence{
     .teaches =
-        "streams push reused data out of L2: eviction hints keep it there, and L2 that is set aside for a window is lost to all "
-        "other accesses",
+        "L2 keeps most of a table that is read again and again: eviction hints add a little, and L2 that is set aside for a "
+        "window is lost to all other accesses",
     .lesson = "evict_hints",
     .make = make<L2Persistence>,
     .baseline = {.name = "default_policy", .run = call<&L2Persistence::default_policy>, .reset = call<&L2Persistence::forget>},

@@ -12,7 +12,7 @@ namespace aisp::ch07 {
 namespace {
 
 constexpr int side = 512;  // cells of the volume along x and y
-constexpr int margin = 8;  // cells before and behind a row: as many as the largest star needs, and rows stay aligned
+constexpr int margin = 8;  // cells before and after a row: as many as the largest star needs, and rows stay aligned
 constexpr int pitch = side + 2 * margin, warp = 32;
 constexpr int narrow_rows = 8, wide_rows = 16;  // of threads, in a block without and with a shared plane
 constexpr int chunk = 128;                      // planes that a thread marches through
@@ -60,7 +60,7 @@ struct Column {
 #pragma unroll
     for (int j = 0; j < 2 * radius + ahead; ++j) at[j] = *reinterpret_cast<const T*>(cell + (j - radius) * plane<radius>);
   }
-  // Requests what is needed `ahead` planes from now; behind the last plane of the chunk nothing is.
+  // Requests what is needed `ahead` planes from now; after the last plane of the chunk nothing is.
   __device__ void request(const float* cell, int planes_left) {
     if (planes_left > ahead) at[2 * radius + ahead] = *reinterpret_cast<const T*>(cell + (radius + ahead) * plane<radius>);
   }

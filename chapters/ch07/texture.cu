@@ -200,7 +200,9 @@ class Texture final : public Workload {
 }  // namespace
 
 extern constinit const Pair texture{
-    .teaches = "texture arrays are stored in 2-D blocks, and the unit clamps, converts and filters for free, with 8-bit weights",
+    .teaches =
+        "the texture unit clamps, converts and filters four pixels in one fetch, with 8-bit weights; an array's 2-D blocks "
+        "add little",
     .lesson = "texture_filter",
     .make = make<Texture>,
     .baseline = {.name = "gathers", .run = call<&Texture::gathers>},

@@ -11,7 +11,7 @@ inline constexpr int rank_warps = 16, rank_threads = rank_warps * 32;
 inline constexpr int lane_keys = 16, warp_keys = lane_keys * 32, tile_keys = rank_warps * warp_keys;
 
 // The sum of the values of the threads before the calling one; `total` is that of the block. `sums` has one word a warp, and may
-// be used again behind the next barrier.
+// be used again after the next barrier.
 __device__ inline unsigned sum_before(unsigned value, unsigned* sums, unsigned& total) {
   const auto through_lane = [](unsigned sum) {
 #pragma unroll

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transposing a matrix: rows of the input become columns of the output, so one side of the copy must stride. In global memory a
-// strided access touches a sector of 32 bytes for every element of 4, and the caches drown in partly written sectors; in shared
-// memory a stride costs nothing once the tile's layout avoids bank conflicts. With 16-byte accesses on both sides the transpose
-// runs like a copy.
+// strided access touches a sector of 32 bytes for every element of 4, in warp after warp; in shared memory a stride costs nothing
+// once the tile's layout avoids bank conflicts. With 16-byte accesses on both sides the transpose runs like a copy.
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 

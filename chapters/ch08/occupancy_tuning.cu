@@ -2,6 +2,7 @@
 // Weights stored as 13-bit numbers of codebook rows are decoded: 2 bytes become 16. The codebook fills 128 KiB of shared memory,
 // so an SM has room for one block only, whatever its size. With the customary 256 threads a quarter of the loads that memory
 // needs are under way; a block of 1024 shares the same codebook, and four codes a thread have the same effect without threads.
+// This codebook would be better off in the cache: the control l1_gather, which uses no shared memory, is faster than all of them.
 #include <cuda_bf16.h>
 #include <aisp/pair.hpp>
 

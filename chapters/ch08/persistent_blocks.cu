@@ -123,7 +123,9 @@ class PersistentBlocks final : public Workload {
 }  // namespace
 
 extern constinit const Pair persistent_blocks{
-    .teaches = "every block repeats its prologue; blocks that stay and take one piece after another pay it once an SM",
+    .teaches =
+        "every block repeats its prologue: blocks that stay and take one piece after another pay it once, larger pieces more "
+        "rarely",
     .lesson = "persistent",
     .make = make<PersistentBlocks>,
     .baseline = {.name = "table_per_block", .run = call<&PersistentBlocks::table_per_block>},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A density estimate in one dimension: four billion pairs of a query and a centre, one exponential each. Special-function units
 // take 16 exponentials a cycle and SM, FMA units 128 operations, and a pair has only three of those: the FMA units idle. An
-// exponential as a polynomial costs eight of their slots and none of the special-function units'. With every fourth one both are
-// full, and a pair takes six issue slots (counted in the compiled loop): that is the lower bound.
+// exponential as a polynomial costs eight of their slots and none of the special-function units'. With every fourth one both have
+// the same to do, and a pair takes six issue slots (counted in the compiled loop): that is the lower bound.
 #include <aisp/device/exponential.cuh>
 #include <aisp/libraries/fastest.hpp>
 #include <aisp/pair.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A soft threshold, sign(x) max(|x| - t, 0) in bf16, by a kernel that runs in the background on 32 SMs only. An SM's port passes
 // some 100 GB/s, read and written together, whoever asks: one load of 16 bytes a thread, four of them, or a ring of bulk copies,
-// which needs few threads and registers. Its one producer of five warps keeps ten tiles of 16 KiB on their way, four warps change
-// each in place, and bulk copies bring it out. A kernel without the other SMs
-// is made by blocks that leave SMs with higher numbers; tiles go by tickets to those that stay.
+// which needs few threads and registers. Its producer, one of five warps, keeps ten tiles of 16 KiB on their way, the other four
+// change each in place, and bulk copies bring it out. Blocks that find themselves on an SM beyond the 32 leave it; tiles go by
+// tickets to those that stay.
 #include <cuda_bf16.h>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/mbarrier.cuh>

@@ -67,7 +67,7 @@ __global__ __launch_bounds__(threads) void body_per_thread_kernel(const float4* 
   store(accelerations, body, count, sum);
 }
 
-// Bodies first ... last - 1 pass through shared memory; use(other) sees each of them, and behind them up to seven without mass.
+// Bodies first ... last - 1 pass through shared memory; use(other) sees each of them, and after them up to seven without mass.
 template <unsigned block, class Use>
 __device__ __forceinline__ void for_staged(const float4* __restrict__ bodies, unsigned first, unsigned last, Use use) {
   __shared__ float4 staged[tile];

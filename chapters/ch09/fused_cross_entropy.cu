@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loss of a language model over a vocabulary of 128,256, and its gradient in place of the logits. Operator by operator, the
 // log-probabilities go to memory in fp32 and come back: four times the bytes of the gradient. Fused, a row is read once for its
-// sum and once for its gradient, and the second time costs nothing if the rows under way fit into L2 together: 33 MB for one row
-// an SM, 271 MB for eight.
+// sum and once for its gradient, and the second time costs nothing if the rows under way stay in L2 together: they must fit, 33
+// MB for one row an SM and 271 MB for eight, and the results that are stored meanwhile must leave first.
 #include <cuda_bf16.h>
 #include <aisp/device/async_copy.cuh>
 #include <aisp/device/vector.cuh>
@@ -111,7 +111,7 @@ __global__ __launch_bounds__(most_threads) void fused_kernel(uint4* logits, cons
   for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
     uint4* const own = logits + std::size_t{row} * row_packets;
     const int label = labels[row];
-    // Before it is overwritten, behind the barriers of the sum.
+    // Before it is overwritten, after the barriers of the sum.
     const float of_label = __bfloat162float(reinterpret_cast<const bf16*>(own)[label]);
     const shared::MaxSum seen = max_sum_of_row(own, row_packets, parts);
     const float offset = shared::level(seen.maximum) * shared::log2_e, factor = weight / seen.sum;

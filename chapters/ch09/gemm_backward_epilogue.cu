@@ -104,7 +104,7 @@ __global__ __launch_bounds__(adding_threads) void add_partials_kernel(const floa
   db[column] = make_uint2(device::narrow_bf16(sum.x, sum.y), device::narrow_bf16(sum.z, sum.w));
 }
 
-// The engine's epilogue: sums times GELU'(P), and what each tile comes to in each column. These are added up behind it, by
+// The engine's epilogue: sums times GELU'(P), and what each tile comes to in each column. These are added up after it, by
 // add_partials_kernel, always in the same order; atomics would need no second kernel, and give other bits every time.
 struct SlopeAndColumnSums {
   static constexpr int narrowing = 1;
@@ -272,7 +272,7 @@ extern constinit const Pair gemm_backward_epilogue{
                             .prepare = call<&GemmBackwardEpilogue::describe_fused>,
                             .needs = by_the_engine,
                             .kernels = no_spills}}),
-    // The library's product with nothing behind it: what a variant takes beyond that is the price of its epilogue.
+    // The library's product with nothing after it: what a variant takes beyond that is the price of its epilogue.
     .controls = variants({{.name = "gemm_alone",
                            .run = call<&GemmBackwardEpilogue::gemm_alone>,
                            .prepare = call<&GemmBackwardEpilogue::tune_gemm>,

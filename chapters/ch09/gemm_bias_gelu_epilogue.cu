@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first half of a transformer's MLP, GELU(X W + b) of 32768 tokens: a product of 275 GFLOP that the tensor cores limit. A
-// kernel for bias and GELU behind it reads and writes the 268 MB of the result once more. In the epilogue of the product the sums
+// kernel for bias and GELU after it reads and writes the 268 MB of the result once more. In the epilogue of the product the sums
 // are in registers already, and nothing is moved for it.
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
@@ -120,7 +120,7 @@ constexpr KernelLimits no_spills{.local_bytes = 0};
 }  // namespace
 
 extern constinit const Pair gemm_bias_gelu_epilogue{
-    .teaches = "a GEMM holds its results in registers when it ends: an activation there moves no bytes, behind it two passes",
+    .teaches = "a GEMM holds its results in registers when it ends: an activation there moves no bytes, after it two passes",
     .lesson = "cublaslt_epilogue",
     .make = make<GemmBiasGeluEpilogue>,
     .baseline = {.name = "gemm_then_kernel",
@@ -144,7 +144,7 @@ extern constinit const Pair gemm_bias_gelu_epilogue{
                             .needs = FusedPingpong::needs(),
                             .kernels = no_spills}}),
     // The engine's product without its epilogue: our product beside the library's, apart from fusion. And the library's product
-    // with nothing behind it, which no epilogue can be faster than.
+    // with nothing after it, which no epilogue can be faster than.
     .controls = variants({{.name = "wgmma_then_kernel",
                            .run = call<&GemmBiasGeluEpilogue::wgmma_then_kernel>,
                            .prepare = call<&GemmBiasGeluEpilogue::describe_plain>,
@@ -156,7 +156,7 @@ extern constinit const Pair gemm_bias_gelu_epilogue{
                            .needs = by_cublaslt,
                            .outputs = no_outputs}}),
     .bound = Bound::compute,
-    // A rounding to bf16 is 1.6e-3; in front of the separate kernel there is one more.
+    // A rounding to bf16 is 1.6e-3; before the separate kernel there is one more.
     .tolerance = within(4e-3),
     .sizes = sizes({{.name = "m", .full = 32768},
                     {.name = "n", .full = 4096, .multiple = 64, .most = 16384, .scales = false},

@@ -11,7 +11,7 @@ inline constexpr int shared_bytes = stages * chunk_bytes;
 inline constexpr int step = 8;                // rows of one tensor core instruction
 inline constexpr int rows_between_sums = 64;  // that the tensor cores add up before fp32 registers take over
 inline constexpr int tile_size = 16 * 8;      // sums of one tensor core instruction
-inline constexpr int whole_block = 15;        // a barrier behind those of the groups
+inline constexpr int whole_block = 15;        // a barrier after those of the groups
 
 enum class Units { fma, tf32, tf32_three_times };
 

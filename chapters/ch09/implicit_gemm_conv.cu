@@ -125,7 +125,7 @@ __global__ __launch_bounds__(By::threads, By::blocks) void implicit_wgmma_kernel
   const int top = first_pixel<tile_n>(channels_out), left = first_column<tile_n>(channels_out);
   Gather<tile_n, By::threads> gather{x, w, images, top, left};
 
-  // Two products may be under way, of this tile and of the one before; the slots of the two behind it are filled meanwhile.
+  // Two products may be under way, of this tile and of the one before; the slots of the two after it are filled meanwhile.
   constexpr int ahead = stages - 2;
   const int tiles = taps * images.channels / step_channels;
   for (int tile = 0; tile < ahead; ++tile) {
@@ -333,8 +333,8 @@ extern constinit const Pair implicit_gemm_conv{
                             .needs = by_engine,
                             .same_bits_as = "implicit_wgmma",
                             .kernels = no_spills}}),
-    // The engine behind the same unfolding as the baseline: our product beside the library's, apart from what this pair is about.
-    // And the library's product with nothing in front of it.
+    // The engine after the same unfolding as the baseline: our product beside the library's, apart from what this pair is about.
+    // And the library's product with nothing before it.
     .controls = variants({{.name = "engine_on_unfolded",
                            .run = call<&ImplicitGemmConv::engine_on_unfolded>,
                            .prepare = call<&ImplicitGemmConv::describe_unfolded>,

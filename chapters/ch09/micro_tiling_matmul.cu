@@ -19,7 +19,7 @@ constexpr int stack = 8, stacked = 64, short_slice = 8;  // of the kernel with a
 constexpr int stack_threads = stacked * stacked / stack;
 constexpr int lines = 16, threads = lines * lines;  // of the kernels with register tiles
 constexpr int slice = 16, part = 8;                 // depth of their slices; what eight lanes read of a row of A
-constexpr int padding = 4;                          // floats behind a line of A's slice, so that transposing hits all banks
+constexpr int padding = 4;                          // floats after a line of A's slice, so that transposing hits all banks
 
 __global__ __launch_bounds__(square* square) void one_output_kernel(const float* a, const float* b, float* c) {
   __shared__ float a_tile[square][square], b_tile[square][square];
@@ -72,7 +72,7 @@ struct Rectangle {
   }
 };
 // Here a warp has 64 x 32 outputs, and a thread four groups of 4 x 4, half of the warp's height and width apart. For A and for B
-// a lane wants the same as a neighbour (the next lane, or the one behind it), and shared memory serves such pairs at once: two
+// a lane wants the same as a neighbour (the next lane, or the one after it), and shared memory serves such pairs at once: two
 // cycles for 16 bytes a lane instead of four.
 struct WarpTile {
   static constexpr int rows = 8, columns = 8, height = lines * rows, width = lines * columns;
@@ -126,7 +126,7 @@ __device__ __forceinline__ void multiply(const Slices<Tile>& from, float (&sums)
 }
 
 // free_registers: a store of 16 bytes takes four neighbouring registers, and sums that live in them are in the banks that the
-// values of B are in, which are loaded four at a time. An addition of zero, behind the loop, lets the sums live elsewhere.
+// values of B are in, which are loaded four at a time. An addition of zero, after the loop, lets the sums live elsewhere.
 template <class Tile, bool free_registers = false>
 __device__ __forceinline__ void store(float* c, const float (&sums)[Tile::rows][Tile::columns]) {
   const std::size_t top = blockIdx.y * Tile::height, left = blockIdx.x * Tile::width;

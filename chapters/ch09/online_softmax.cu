@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax of rows of 65,536 bf16. The definition takes three passes over a row: its maximum, the sum of exponentials relative to
 // it, and the results. A sum can be taken relative to the maximum so far, and lowered when that is outgrown: two passes. A row
-// that fits into the registers of a block is read once. Exponentials are to base 2 in all variants, so that passes are all that
-// changes.
+// that fits into the registers of a cluster of blocks is read once, but the blocks must meet for it. Exponentials are to base 2
+// in all variants, so that passes are all that changes.
 #include <cuda_bf16.h>
 #include <aisp/device/cluster.cuh>
 #include <aisp/opened.hpp>
@@ -215,7 +215,9 @@ class OnlineSoftmax final : public Workload {
 }  // namespace
 
 extern constinit const Pair online_softmax{
-    .teaches = "a running maximum and sum need one pass over a row instead of two, and registers save the third",
+    .teaches =
+        "a running maximum and sum need one pass over a row instead of two; a cluster that holds a row needs no second one, "
+        "but its blocks must meet",
     .lesson = "online_two_pass",
     .make = make<OnlineSoftmax>,
     .baseline = {.name = "three_passes", .run = call<&OnlineSoftmax::three_passes>},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The projections to queries, keys and values of 16 layers, for a decode batch of 128 rows: every weight is read once, and the
-// time to read them is the limit. As three products a layer, those of keys and values are too narrow to keep all SMs loading,
-// and each of the 48 has its own start and its own tail. They share their input, so that their weights can lie one behind the
-// other and one product with 6144 columns computes all three.
+// time to read them is the limit. As three products a layer, those of keys and values are too narrow to keep all SMs loading, and
+// each of the 48 has its own start and its own tail. They share their input, so that their weights can lie one after the other
+// and one product with 6144 columns computes all three.
 #include <cuda_bf16.h>
 #include <aisp/graph.hpp>
 #include <aisp/libraries/cublaslt.hpp>
@@ -77,7 +77,7 @@ class QkvHorizontalFusion final : public Workload {
         (part == 0 ? wide_ : narrow_)->run(launch.stream, x(layer), w(layer, part), out(layer, part));
   }
 
-  // A layer's three blocks of rows, one behind the other.
+  // A layer's three blocks of rows, one after the other.
   void pack(Launch& launch) {
     for (std::size_t part = 0; part < widths.size(); ++part) {
       const std::size_t bytes = widths[part] * depth * sizeof(bf16);

@@ -220,7 +220,7 @@ class ResidualRmsnorm final : public Workload {
 }  // namespace
 
 extern constinit const Pair residual_rmsnorm{
-    .teaches = "fusing an addition with the norm behind it saves what the norm would read again",
+    .teaches = "fusing an addition with the norm after it saves what the norm would read again",
     .lesson = "row_in_registers",
     .make = make<ResidualRmsnorm>,
     .baseline = {.name = "two_operators", .run = call<&ResidualRmsnorm::two_operators>},

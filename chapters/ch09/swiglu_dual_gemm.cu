@@ -164,7 +164,7 @@ extern constinit const Pair swiglu_dual_gemm{
                             .needs = FusedPingpong::needs(),
                             .kernels = no_spills}}),
     // The engine's product with all columns stored: our product beside the library's, apart from fusion. And the library's
-    // product with nothing behind it.
+    // product with nothing after it.
     .controls = variants({{.name = "wgmma_then_kernel",
                            .run = call<&SwigluDualGemm::wgmma_then_kernel>,
                            .prepare = call<&SwigluDualGemm::describe_plain>,
@@ -176,7 +176,7 @@ extern constinit const Pair swiglu_dual_gemm{
                            .needs = by_cublaslt,
                            .outputs = no_outputs}}),
     .bound = Bound::compute,
-    // A rounding to bf16 is 1.6e-3; in front of the separate kernel each factor has one more, and the gate's grows in SiLU.
+    // A rounding to bf16 is 1.6e-3; before the separate kernel each factor has one more, and the gate's grows in SiLU.
     .tolerance = within(5e-3),
     .sizes = sizes({{.name = "tokens", .full = 32768},
                     {.name = "depth", .full = 1024, .multiple = 8, .most = 16384, .scales = false},

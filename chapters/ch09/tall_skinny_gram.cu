@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // G = X^T X of a matrix with millions of rows and 64 columns, in fp32: 32 FLOP for a byte, which is where FMA units and memory
 // take as long as each other. Half of G is enough, since it is symmetric. Tensor cores take more than the FMA units, but only 11
-// bits of a value: cut in two parts, fp32 passes as three products, and memory alone is the limit. They drop bits as they add, so
-// that sums move to fp32 registers every 64 rows.
+// bits of a value: cut in two parts, fp32 passes as three products, and memory is the limit on an H100; on an H200, whose memory
+// is faster, the products still are. They drop bits as they add, so that sums move to fp32 registers every 64 rows.
 #include <aisp/device/async_copy.cuh>
 #include <aisp/device/warpgroup.cuh>
 #include <aisp/device_attribute.hpp>
@@ -39,7 +39,7 @@ struct Sums {
     }
   }
   // A thread's sums of a tile: rows 2 l and 2 l + 1 of both halves of the tile, column m, of the lane with these numbers. They
-  // are dealt out so that pairs of lanes read the same, the next lane or the one behind it, whom shared memory serves at once.
+  // are dealt out so that pairs of lanes read the same, the next lane or the one after it, whom shared memory serves at once.
   static __device__ int l() { return threadIdx.x % 2 + threadIdx.x / 16 % 2 * 2; }
   static __device__ int m() { return threadIdx.x / 2 % 8; }
   __device__ void add_row(const unsigned char* chunk, int row) {

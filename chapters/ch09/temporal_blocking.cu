@@ -122,7 +122,7 @@ struct Stream {
   static constexpr int least_blocks = steps < 4 ? 6 : steps == most_steps ? 2 : steps == 8 && AISP_SM < 90 ? 3 : 4;
 };
 
-// A warp's strip of 128 columns streams by. When a row arrives, each step can do the row before the one that the step in front
+// A warp's strip of 128 columns streams by. When a row arrives, each step can do the row before the one that the step before
 // of it has just done, and keeps two rows for it. `checked`: the strip reaches the border of the grid.
 template <int steps, bool checked>
 __device__ __forceinline__ void stream_rows(const float* __restrict__ in, float* __restrict__ out, const GridSize& grid,

@@ -26,7 +26,7 @@ constexpr int tile_m = 128, a_bytes = tile_m * row_bytes;
 template <int tile_n>
 constexpr int stage_bytes = a_bytes + tile_n* row_bytes;
 
-// A block's copies, stage after stage. Pixels that follow one another lie behind one another in memory, and so do their
+// A block's copies, stage after stage. Pixels that follow one another lie after one another in memory, and so do their
 // neighbours of one tap; those outside of the image are replaced by zeros. A thread has the same chunk of every so many rows.
 template <int tile_n, int threads>
 class Gather {

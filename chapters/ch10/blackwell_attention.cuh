@@ -110,7 +110,7 @@ __device__ __forceinline__ void multiply_sums(Shared& shared, std::uint32_t memo
                                                       device::advance(v, i * 16 * 128), instruction, add || i > 0);
 }
 
-// By one thread. A warpgroup's next scores are queued right behind its sums: when they are there, all earlier products are done,
+// By one thread. A warpgroup's next scores are queued right after its sums: when they are there, all earlier products are done,
 // so that weights can be overwritten and sums be rescaled. The last sums are announced in the same way.
 __device__ __forceinline__ void multiply(Shared& shared, std::uint32_t memory, int tiles) {
   Cursor at;

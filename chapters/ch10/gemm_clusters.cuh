@@ -13,7 +13,7 @@
 
 namespace aisp::ch10::gemm {
 
-// In dynamic shared memory: the ring, and behind it the staging of the eight consumer warps.
+// In dynamic shared memory: the ring, and after it the staging of the eight consumer warps.
 template <class R, class Store>
 constexpr unsigned shared_bytes = sizeof(R) + 8 * Store::staging_bytes;
 

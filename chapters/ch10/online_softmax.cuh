@@ -110,7 +110,7 @@ __device__ __forceinline__ void narrow(unsigned (&operand)[4], const float (&row
   for (int i = 0; i < 4; ++i) operand[i] = device::narrow_bf16(rows[8 * step + 2 * i], rows[8 * step + 2 * i + 1]);
 }
 
-// Hides keys behind a row's own, where `row` (of this thread's first) and the columns count from the same key.
+// Hides keys after a row's own, where `row` (of this thread's first) and the columns count from the same key.
 template <int count>
 __device__ __forceinline__ void hide_later_keys(float (&scores)[count], int row) {
   const int column = static_cast<int>(threadIdx.x) % 4 * 2;

@@ -20,7 +20,7 @@ using Store = TmaStore<2>;
 
 // Block i computes the tiles i, i + gridDim.x, ...: with as many blocks as tiles it is the kernel that is not persistent. The
 // ring runs on from tile to tile, so that the next tile's loads are under way while the consumers store. Store::put takes a
-// warp's 16 rows of sums to C, through staging behind the ring; tma_store_epilogue is about it.
+// warp's 16 rows of sums to C, through staging after the ring; tma_store_epilogue is about it.
 __global__ __launch_bounds__(threads, 1) void persistent_kernel(const __grid_constant__ CUtensorMap a,
                                                                 const __grid_constant__ CUtensorMap b,
                                                                 const __grid_constant__ CUtensorMap c_boxes, bf16* c, int n,

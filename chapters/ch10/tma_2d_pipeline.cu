@@ -41,7 +41,7 @@ __global__ __launch_bounds__(threads, 1) void cp_async_kernel(const bf16* a, con
     from_b += static_cast<std::size_t>(tile_k) * n;
   };
 
-  // Two products may be under way, of this tile and of the one before; the slots of the two behind it are filled meanwhile.
+  // Two products may be under way, of this tile and of the one before; the slots of the two after it are filled meanwhile.
   constexpr int ahead = stages - 2;
   for (int tile = 0; tile < ahead; ++tile) {
     copy_tile(tile);

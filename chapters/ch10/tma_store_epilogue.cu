@@ -109,7 +109,7 @@ struct TmaStore {
   }
 };
 
-// The kernel of persistent_matmul. Store::put takes a warp's 16 rows of sums to C, through staging behind the ring.
+// The kernel of persistent_matmul. Store::put takes a warp's 16 rows of sums to C, through staging after the ring.
 template <class Store>
 __global__ __launch_bounds__(threads, 1) void persistent_kernel(const __grid_constant__ CUtensorMap a,
                                                                 const __grid_constant__ CUtensorMap b,

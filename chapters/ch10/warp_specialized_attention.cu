@@ -164,7 +164,7 @@ struct InOrder {
 };
 
 // The scores of the next tile are started before the sums of this one; both run while its exponentials are taken, and a warpgroup
-// starts its products behind the other's. Deferred: sums are multiplied only when a row has outgrown its maximum by far.
+// starts its products after the other's. Deferred: sums are multiplied only when a row has outgrown its maximum by far.
 template <bool deferred, bool kept_queries>
 struct PingPong {
   __device__ __forceinline__ static void begin(int index) {

@@ -145,7 +145,7 @@ __device__ __forceinline__ int warpgroup_index() {
   return __shfl_sync(~0u, static_cast<int>(threadIdx.x) / warpgroup_threads, 0);
 }
 
-// Thread 0 fills a stage when everybody has passed the barrier behind its products.
+// Thread 0 fills a stage when everybody has passed the barrier after its products.
 template <class R>
 __global__ __launch_bounds__(one_role_threads, 1) void barrier_kernel(const __grid_constant__ CUtensorMap x,
                                                                       const __grid_constant__ CUtensorMap w, Problem problem) {

@@ -130,7 +130,7 @@ __global__ __launch_bounds__(sort_threads) void block_sort_kernel(Search search,
   }
 }
 
-// So that a sort of a fixed number of keys can be captured: the largest key behind the survivors.
+// So that a sort of a fixed number of keys can be captured: the largest key after the survivors.
 __global__ __launch_bounds__(threads) void pad_kernel(Search search, unsigned end) {
   for (unsigned i = search.counts[search.progress[1]] + blockIdx.x * threads + threadIdx.x; i < end; i += gridDim.x * threads)
     search.survivors[i] = ~0u;

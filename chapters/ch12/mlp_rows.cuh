@@ -140,7 +140,7 @@ __global__ __launch_bounds__(threads) void norm_kernel(Network n, int layer, con
 
 enum class Norm { done, in_block };  // by a kernel before, or by every block for itself
 
-// A warp for each row of gate and of up. `early`: the first weights are requested before the kernel in front has ended.
+// A warp for each row of gate and of up. `early`: the first weights are requested before its predecessor has ended.
 template <int batch, Norm norm, bool early>
 __global__ __launch_bounds__(threads, batch == 4 ? 2 : 3) void gate_up_kernel(Network n, int layer, const float* x,
                                                                               const bf16* normalized, bf16* hidden) {

@@ -46,7 +46,7 @@ __device__ inline void multiply_add(float (&c)[4], unsigned a0, unsigned a2, uns
 
 __device__ inline unsigned word(const uint4& of, int i) { return i == 0 ? of.x : i == 1 ? of.y : i == 2 ? of.z : of.w; }
 
-// Volatile: the compiler must not move requests behind the work they are to overlap.
+// Volatile: the compiler must not move requests after the work they are to overlap.
 __device__ inline uint4 request(const bf16* from) {
   uint4 v;
   asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));

@@ -100,7 +100,7 @@ inline Expression random_expression(std::uint32_t seed) {
       default: values.push_back(nodes.add({Op::gelu, newest, 0})); break;
     }
   }
-  // A leaf that was added behind the last operation would be the result.
+  // A leaf that was added after the last operation would be the result.
   values.push_back(nodes.add({Op::relu, values.back(), 0}));
   return nodes.take();
 }
@@ -141,7 +141,7 @@ inline Slots slots_of(const Expression& nodes) {
     if (is_binary(nodes[i].op)) last_use[static_cast<std::size_t>(nodes[i].b)] = static_cast<int>(i);
   }
   Slots slots{std::vector<int>(nodes.size(), -1), 0};
-  std::vector<int> free_from;  // by slot: the operation behind which it is free
+  std::vector<int> free_from;  // by slot: the operation after which it is free
   for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
     if (is_leaf(nodes[i].op)) continue;
     const int now = static_cast<int>(i);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The generator of fp8_quantize_gemm: expressions before and behind a product, given as text, become a kernel that quantizes rows
+// The generator of fp8_quantize_gemm: expressions before and after a product, given as text, become a kernel that quantizes rows
 // and the epilogue of the GEMM engine.
 #pragma once
 #include <cuda_bf16.h>

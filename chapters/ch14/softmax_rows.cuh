@@ -13,7 +13,7 @@ template <unsigned row_threads, class Op>
 __device__ __forceinline__ float row_reduce(float value, float identity, Op op) {
   if constexpr (row_threads <= warp) {
     const unsigned lane = threadIdx.x % warp, place = lane % row_threads;
-    constexpr unsigned used = warp / row_threads * row_threads;  // lanes; those behind them have no row
+    constexpr unsigned used = warp / row_threads * row_threads;  // lanes; those after them have no row
     const unsigned first = lane < used ? lane - place : used;
 #pragma unroll
     for (unsigned offset = warp / 2; offset > 0; offset /= 2)

@@ -242,7 +242,7 @@ class PrefixCache final : public Workload {
     return static_cast<std::size_t>(requests_ * pages_for(tokens_) * page_rows) *
            static_cast<std::size_t>(model_.shape().kv_columns());
   }
-  // The page table, and behind it a step's rows.
+  // The page table, and after it a step's rows.
   std::size_t table_words() const { return static_cast<std::size_t>(requests_ * pages_for(tokens_)); }
   std::size_t image_words() const { return table_words() + BatchMemory::words(most_rows()); }
   Step<Pages> step(const Batch& batch, int* next) const {

@@ -33,7 +33,7 @@ __global__ __launch_bounds__(threads) void point_kernel(const int* adapter_of, u
   to_b[token] = b + place * b_elements;
 }
 
-// Rows order[i] of `from`, one behind the other; a block has a row.
+// Rows order[i] of `from`, one after the other; a block has a row.
 __global__ __launch_bounds__(threads) void gather_tokens_kernel(const uint4* __restrict__ from, const int* __restrict__ order,
                                                                 uint4* __restrict__ to, unsigned packets) {
   const std::size_t token = static_cast<unsigned>(order[blockIdx.x]);

@@ -11,7 +11,7 @@ constexpr int tile_tokens = 16, most_adapters = 1024;
 
 struct Segments {
   int* order;       // tokens by adapter, those without one not among them
-  int4* tiles;      // adapter, first place in `order`, the place behind the last
+  int4* tiles;      // adapter, first place in `order`, the place after the last
   int* tile_count;  // at most tokens / 16 + adapters
 };
 

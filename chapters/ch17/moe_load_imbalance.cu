@@ -28,7 +28,7 @@ struct Layout {
   // -1: there is no room.
   __device__ int place(int row) const {
     if (capacity == 0) return row;
-    int low = 0, high = experts - 1;  // the last expert that begins at the row or in front of it
+    int low = 0, high = experts - 1;  // the last expert that begins at the row or before it
     while (low < high) {
       const int middle = (low + high + 1) / 2;
       if (offsets[middle] <= row) low = middle;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int most_rows = 4096, most_steps = 40, split_rows = 1024;
 
-// The tokens that a step chose, and the states behind them. A block to each of its requests.
+// The tokens that a step chose, and the states after them. A block to each of its requests.
 struct Finished {
   int request[requests];
 };

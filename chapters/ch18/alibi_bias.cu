@@ -48,7 +48,7 @@ __global__ void make_bias_kernel(const float* slopes, bf16* bias, int pitch) {
     to[key] = __float2bfloat16_rn(slopes[head] * static_cast<float>(key - row));
 }
 
-// The sequences of a head one behind the other, so that those that run together want the same biases.
+// The sequences of a head one after the other, so that those that run together want the same biases.
 struct BatchInner : attention::LongestFirst {
   __device__ __forceinline__ RowBlock at(int turn, int block_rows) const {
     const RowBlock block = LongestFirst::at(turn, block_rows);
@@ -178,7 +178,7 @@ constexpr Tolerance with_rounded_bias = within(8e-3, 0.4);
 }  // namespace
 
 extern constinit const Pair alibi_bias{
-    .teaches = "a tensor of biases puts a load in front of each exponential; a bias that is linear in the key needs none",
+    .teaches = "a tensor of biases puts a load before each exponential; a bias that is linear in the key needs none",
     .lesson = "inline_slope",
     .make = make<AlibiBias>,
     .baseline = {.name = "bias_tensor",

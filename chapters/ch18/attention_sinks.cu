@@ -2,7 +2,7 @@
 // Decoding without end over the first tokens (sinks) and a window of recent ones, at positions within the cache. A cache that is
 // kept in that order is rebuilt for every token: all keys move by one, and are rotated back by one position. A ring moves
 // nothing. Its keys can be rotated when they are read. Or they keep the rotation of their place in the text: to the window that
-// is the same, and for the sinks there is the query a second time, rotated as if they stood right in front of the window.
+// is the same, and for the sinks there is the query a second time, rotated as if they stood right before the window.
 #include <cuda_fp16.h>
 #include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
@@ -382,7 +382,7 @@ extern constinit const Pair attention_sinks{
     .tolerance = within(1.2e-2),
     .sizes = sizes({{.name = "batch", .full = 64, .most = 4096},
                     {.name = "window", .full = 4092, .most = 65532, .scales = false},
-                    // Tokens in front of the first step, with full caches of one sequence: others are elsewhere.
+                    // Tokens before the first step, with full caches of one sequence: others are elsewhere.
                     {.name = "seen", .full = 12000, .most = 1 << 20, .scales = false}}),
     .sweep = cases({{"window_256", "window=256"},
                     {"window_1024", "window=1024"},

@@ -2,7 +2,7 @@
 // One step of decoding over contexts of which few pages matter. The largest and smallest components of a page's keys bound every
 // score in it, and rank all pages for a 64th of the cache's bytes. Used as a mask that saves nothing: hidden keys are read as all
 // others. Pages must be left out of the loop and, since the best ones may be neighbours, shared out evenly, as a list. What then
-// remains to shorten are the steps in front of the decoding.
+// remains to shorten are the steps before the decoding.
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -105,7 +105,7 @@ __global__ __launch_bounds__(decode_threads, 2) void pages_kernel(const __grid_c
   decode_block<head_size, group, 1>(chosen, 0, Piece{piece.sequence, 0, keys, piece.slot}, memory);
 }
 
-// As merge_states, behind a kernel that is still running.
+// As merge_states, after a kernel that is still running.
 __global__ __launch_bounds__(merge_threads) void dependent_merge_kernel(FixedSplits splits, const float* parts,
                                                                         const float* part_log_sums, bf16* o) {
   static_assert(merge_threads / 32 == group, "a warp merges a head");

@@ -23,7 +23,7 @@ using namespace attention;
 constexpr int group = 4, heads = group * kv_heads, page_elements = kv_heads * page_rows * head_size;
 using Cache = PagedCache<page_rows>;
 
-// decode_kernel with another order of blocks: all sequences of a KV head, one behind the other.
+// decode_kernel with another order of blocks: all sequences of a KV head, one after the other.
 __global__ __launch_bounds__(decode_threads,
                              2) void heads_in_step_kernel(const __grid_constant__ Decode<Cache, FixedSplits, bf16> work) {
   extern __shared__ __align__(1024) unsigned char memory[];

@@ -95,7 +95,7 @@ class CudnnPaged {
     graph.attention(of.q, of.k, of.v, of.o, of.scale,
                     cudnn::Graph::Paging{of.k_table, of.v_table, of.query_lengths, of.key_lengths});
   }
-  // Spelled out as the library's engines expect it: pages are loaded, and keys behind a sequence's last are hidden.
+  // Spelled out as the library's engines expect it: pages are loaded, and keys after a sequence's last are hidden.
   void describe_steps(cudnn::Graph& graph) const {
     using cudnn::DataType, cudnn::Pointwise;
     const std::int64_t batch = number(sizes_.batch), heads = number(sizes_.heads), kv_heads = number(sizes_.kv_heads),

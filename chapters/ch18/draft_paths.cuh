@@ -11,7 +11,7 @@ namespace aisp::ch18 {
 
 constexpr int group = 4, heads = group * kv_heads;
 
-// Keys and values of the nodes lie behind those of the context: [sequence][KV head][context + nodes]. Queries and results are
+// Keys and values of the nodes lie after those of the context: [sequence][KV head][context + nodes]. Queries and results are
 // [sequence][head][node], so that all of a KV head's are neighbours.
 struct Draft {
   const bf16 *q, *k, *v;

@@ -57,7 +57,7 @@ class DraftTree {
   bool is_leaf(int node) const { return std::ranges::find(parent_, node) == parent_.end(); }
 
  private:
-  // Chains of 2 to 7 nodes, each but the first behind a node that has children: no path is longer than seven nodes.
+  // Chains of 2 to 7 nodes, each but the first after a node that has children: no path is longer than seven nodes.
   void draw(std::size_t leaves, std::uint64_t seed, std::uint64_t at) {
     constexpr int longest = 7;
     const std::size_t nodes = parent_.size();

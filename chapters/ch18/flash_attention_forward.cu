@@ -83,7 +83,7 @@ __global__ __launch_bounds__(mma_tiles::threads, 2) void two_pass_kernel(const b
   mma_tiles::store_rows(sums, memory, Place(length).head_of(o), static_cast<int>(Place(length).first_row), length);
 }
 
-// A row of scores a block, in its registers from the only reading to the only writing. What is behind the row's last column is
+// A row of scores a block, in its registers from the only reading to the only writing. What is after the row's last column is
 // left alone.
 constexpr int held = 4;  // packets of a thread
 

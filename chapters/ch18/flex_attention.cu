@@ -21,7 +21,7 @@ namespace {
 
 using attention::bf16, attention::Lengths, attention::tile_keys, attention::TileList, attention::TileSpan;
 
-// The functions of a user: who sees whom, and what becomes of a score. Nothing depends on whether a key is behind the row, so
+// The functions of a user: who sees whom, and what becomes of a score. Nothing depends on whether a key is after the row, so
 // that documents are read without a branch.
 struct SameDocument {
   const int* document;
@@ -39,7 +39,7 @@ struct SoftCap {
     return __tanhf(product * scale_by_cap);
   }
 };
-// The same as text, of which each is the expression behind `return`.
+// The same as text, of which each is the expression after `return`.
 constexpr std::string_view same_document = "int(key <= row) & int(document[key] == document[row])";
 constexpr std::string_view soft_cap = "__tanhf(product * scale_by_cap)";
 
@@ -235,8 +235,8 @@ class FlexAttention final : public Workload {
       const std::size_t first_row = block * tile_keys, end_row = std::min(first_row + tile_keys, length_);
       for (std::size_t tile = block + 1; tile-- > 0;) {
         const std::size_t first_key = tile * tile_keys, last_key = std::min(first_key + tile_keys, length_) - 1;
-        // Documents are one behind the other, and rows see none of what follows them: the block's first row comes nearest to a
-        // tile in front of it, and if that sees the first key and the last row does, all see all.
+        // Documents are one after the other, and rows see none of what follows them: the block's first row comes nearest to a
+        // tile before it, and if that sees the first key and the last row does, all see all.
         const bool any = tile == block || sees(first_row, last_key);
         const bool all = tile < block && sees(first_row, first_key) && sees(end_row - 1, first_key);
         if (any) entries.push_back(static_cast<int>(tile) * 2 + (mark_full && all ? 0 : 1));

@@ -163,7 +163,7 @@ __global__ __launch_bounds__(projection_threads, 1) void project_kernel(Latents 
     std::size_t pitch = 0;
     const bf16* const rows = latents.rows(own_rows, sequences, first, head, heads, pitch) + t * 8;
     float values[2][4] = {};
-    // Rows behind the last sequence are the first one's, and nobody keeps them.
+    // Rows after the last sequence are the first one's, and nobody keeps them.
     const std::size_t upper = first + g < sequences ? g * pitch : 0, lower = first + g + 8 < sequences ? (g + 8) * pitch : 0;
 #pragma unroll
     for (int i = 0; i < 16; ++i) {

@@ -134,7 +134,7 @@ class LinearAttention final : public Workload {
 
  private:
   // Most are drawn between 0.9 and 1. The first head has no gate, the second and the third one that is always the same, with
-  // products over a chunk of 0.5 and 1e-128, and in the fourth one in 97 is 0, behind which nothing of what was before is left.
+  // products over a chunk of 0.5 and 1e-128, and in the fourth one in 97 is 0, after which nothing of what was before is left.
   Pattern decays() const {
     const Axis heads{length_, heads_};
     return uniform(0.9f, 1)

@@ -10,7 +10,7 @@ template <int tokens>
 struct alignas(16) Decays {
   float sums[tokens];        // of the logarithms of the chunk's decays up to and including this one
   float from_begin[tokens];  // the product of these
-  float to_end[tokens];      // and of those behind it
+  float to_end[tokens];      // and of those after it
   float total;               // of all
 };
 

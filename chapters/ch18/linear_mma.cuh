@@ -133,7 +133,7 @@ __device__ __forceinline__ void read_chunk(const Warp& warp, const Tile& tile, c
   }
 }
 
-// The state behind the chunk, from that before it. column_of_warp: which 16 of the tile's values are the warp's.
+// The state after the chunk, from that before it. column_of_warp: which 16 of the tile's values are the warp's.
 __device__ __forceinline__ void update(const Warp& warp, const Tile& tile, const Decays<tokens>& decays, int column_of_warp,
                                        State& state) {
   const unsigned k = device::shared_address(tile.k) + warp.by_rows;

@@ -116,7 +116,7 @@ struct Half {
     for (int i = 0; i < tokens / 16; ++i) multiply<device::Major::mn>(d, a[i], device::advance(b, i * 2048), true);
     device::wgmma_commit();
   }
-  // The values' columns as rows, each token times the decays behind it.
+  // The values' columns as rows, each token times the decays after it.
   __device__ __forceinline__ void decay_values(const bf16* v, const Decays<tokens>& decays) {
     const int lane = thread() % 32;
     const unsigned from =

@@ -60,7 +60,7 @@ class MlaDecode final : public Workload {
         cublas_{setup},
         cudnn_{setup, shared::AttentionSizes{batch_, heads, heads, 1, tokens_, query_size, value_size}} {}
 
-  // Attention is that over latents, with one projection before and one behind it.
+  // Attention is that over latents, with one projection before and one after it.
   void metrics(std::string_view variant, Metrics& metrics) override {
     metrics.report_rate("tokens_per_second", static_cast<double>(batch_), "tokens of a layer/s");
     metrics.report("bytes_per_token", variant_cost(variant).bytes / static_cast<double>(batch_), "bytes", Metrics::Better::lower);

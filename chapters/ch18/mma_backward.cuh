@@ -102,7 +102,7 @@ __device__ __forceinline__ void store_gradients(unsigned char* memory, const flo
 }
 
 // A block for each tile of keys and head; as many keys as queries. skips_hidden: begins with the first tile of rows that sees any
-// of its keys. The kernels before and behind it are the engine's.
+// of its keys. The kernels before and after it are the engine's.
 template <bool skips_hidden>
 __global__ __launch_bounds__(threads, 1) void backward_kernel(const __grid_constant__ attention::Backward<Causal> work,
                                                               const __grid_constant__ Operands of) {

@@ -106,7 +106,7 @@ __device__ __forceinline__ void hide_columns(float (&scores)[keys / 2], int end)
     if (i / 4 * 8 + i % 2 + column >= end) scores[i] = -infinity;
 }
 
-// The places of tiles of keys: one after the other from a chunk on, or in pages of 16 rows, with `head_chunk` in front of a
+// The places of tiles of keys: one after the other from a chunk on, or in pages of 16 rows, with `head_chunk` before a
 // head's, that a table names.
 struct InOnePiece {
   unsigned chunk;
@@ -139,7 +139,7 @@ struct InPages {
 };
 
 // The sums of the block's rows over the `length` keys of a head. weigh(i, scores, sums) makes weights of the scores of the warp's
-// i-th 16 rows, and rescales their sums if it must. Nobody reads shared memory behind Q.
+// i-th 16 rows, and rescales their sums if it must. Nobody reads shared memory after Q.
 template <class Source, class Weigh>
 __device__ __forceinline__ void sum_values(float (&sums)[2][head_size / 2], unsigned char* memory, const Lanes& lanes,
                                            const bf16* k, const bf16* v, Source source, int length, const Weigh& weigh) {

@@ -100,7 +100,7 @@ struct Selection {
   __host__ __device__ int mask_words() const { return (pages + 31) / 32; }
 };
 
-// In shared memory: behind it the ordered scores of all pages, and behind them counts of the masks' words.
+// In shared memory: after it the ordered scores of all pages, and after them counts of the masks' words.
 struct SelectState {
   int histogram[256];
   unsigned digit;

@@ -19,7 +19,7 @@ using namespace attention;
 
 constexpr int group = 4, heads = group * kv_heads;
 
-// The pages of each sequence, to where its rows lie one behind the other: [sequence][head][row]. blockIdx.x: the page's number in
+// The pages of each sequence, to where its rows lie one after the other: [sequence][head][row]. blockIdx.x: the page's number in
 // the sequence; blockIdx.y: the sequence.
 constexpr int gather_threads = 256;
 template <int page_size>
@@ -58,7 +58,7 @@ struct Layout {
       if (rows != 0 && rows == rows_of_class(i)) return i;
     return classes;
   }
-  // Pages in front of those of class i; with i == classes, of the full ones.
+  // Pages before those of class i; with i == classes, of the full ones.
   int first_of(int i) const {
     int count = 0;
     for (int s = 0; s < batch; ++s) count += class_of(s) < i;
@@ -76,7 +76,7 @@ struct Layout {
   int table_stride() const { return (context / page_size + 4) / 4 * 4; }
 };
 
-// Numbers of pages that do not exist stand behind the end of each sequence; in a second table behind the first one, which is for
+// Numbers of pages that do not exist stand after the end of each sequence; in a second table after the first one, which is for
 // cuDNN, that of a page whose numbers are finite.
 HostFill<int> tables(const Layout& layout) {
   return [layout](std::span<int> both, std::uint64_t seed) {

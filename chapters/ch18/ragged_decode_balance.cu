@@ -107,7 +107,7 @@ std::vector<int> lengths_of(const Layout& layout, std::uint64_t seed) {
   return lengths;
 }
 
-// A table of pages for each sequence, in random order; entries behind its end name the first page. Then the lengths.
+// A table of pages for each sequence, in random order; entries after its end name the first page. Then the lengths.
 HostFill<int> tables_and_lengths(const Layout& layout) {
   return [layout](std::span<int> values, std::uint64_t seed) {
     const std::vector<int> lengths = lengths_of(layout, seed);

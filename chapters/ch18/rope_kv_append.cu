@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Behind the projection of a transformer's layer queries and keys are rotated by their position, and keys and values go into the
+// After the projection of a transformer's layer queries and keys are rotated by their position, and keys and values go into the
 // paged cache. That is traffic and hardly any arithmetic. One kernel for each step sends keys through memory twice, and threads
 // that move four bytes each cannot keep enough of them under way; one kernel in pieces of 16 bytes moves everything once. A
 // thread that takes the same piece of several heads also reads its angles once.
@@ -54,7 +54,7 @@ __device__ __forceinline__ void load_angles(float4 (&by)[2], const Tokens& token
   by[0] = from[0], by[1] = from[1];
 }
 
-// `count` heads of each token's row, from `first` on, to where heads stand one behind the other or, of queries, to themselves.
+// `count` heads of each token's row, from `first` on, to where heads stand one after the other or, of queries, to themselves.
 // With `Word` = unsigned a thread has a pair, with uint4 four of them.
 template <class Word>
 __global__ __launch_bounds__(threads) void rotate_kernel(const bf16* qkv, bf16* to, int to_heads, Tokens tokens, int first,
@@ -153,7 +153,7 @@ void fill_table(std::span<float> table, std::uint64_t) {
 // Sequences have 64 to 511 of the tokens, the second one token; so many pages are enough.
 std::size_t pages_for(std::size_t tokens) { return tokens / page_rows + 2 * (tokens / 64 + 3); }
 
-// Positions, then slots, of parts of sequences one behind the other: the first two begin at position 0, the last ends at the last
+// Positions, then slots, of parts of sequences one after the other: the first two begin at position 0, the last ends at the last
 // position, others are anywhere. Pages come in random order. Every 50th token or so is not to be cached.
 void fill_tokens(std::span<int> both, std::uint64_t seed) {
   const std::size_t tokens = both.size() / 2;

@@ -25,7 +25,7 @@ struct SharedPrefix {
   std::size_t suffix_length(std::size_t request) const { return batch > 3 && request < 2 ? std::min(request, suffix) : suffix; }
 };
 
-// Pages of the prefix in random order, the same for all requests, then their own; entries behind the end name the first page.
+// Pages of the prefix in random order, the same for all requests, then their own; entries after the end name the first page.
 inline HostFill<int> tables(const SharedPrefix& layout) {
   return [layout](std::span<int> table, std::uint64_t seed) {
     std::vector<int> pages(layout.pages());

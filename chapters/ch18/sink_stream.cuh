@@ -41,7 +41,7 @@ struct Caches {
   bf16 *k, *v;  // [sequence][KV head][row of capacity]
 };
 struct Inputs {
-  const int* seen;                // tokens in front of the first step
+  const int* seen;                // tokens before the first step
   const double* turns;            // of each pair, for a position
   const bf16 *k, *v;              // what is cached then, not rotated, by place: [sequence][KV head][capacity]
   const bf16 *q, *new_k, *new_v;  // of a step, not rotated
@@ -52,7 +52,7 @@ struct Rotated {
 };
 enum class Kept { by_place, in_ring, in_ring_not_rotated };
 
-// The cache in front of the first step. blockIdx.x: the KV head of a sequence; a thread has a pair.
+// The cache before the first step. blockIdx.x: the KV head of a sequence; a thread has a pair.
 template <Kept kept>
 __global__ __launch_bounds__(stream_threads) void begin_kernel(Inputs in, Caches to) {
   const int sequence = static_cast<int>(blockIdx.x) / kv_heads, pair = static_cast<int>(threadIdx.x) % pairs;
@@ -79,7 +79,7 @@ static __global__ __launch_bounds__(stream_threads) void fill_table_kernel(const
   table[i] = __floats2half2_rn(by.x, by.y);
 }
 
-// With full caches, sequences are just in front of the place where the ring begins again, at it, a million tokens on, and
+// With full caches, sequences are just before the place where the ring begins again, at it, a million tokens on, and
 // elsewhere.
 inline int tokens_seen(std::size_t seen, std::size_t capacity, std::size_t sequence) {
   const std::size_t wrap = sinks + (seen / (capacity - sinks) + 1) * (capacity - sinks);

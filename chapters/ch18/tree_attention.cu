@@ -103,8 +103,8 @@ __global__ __launch_bounds__(path_threads, 6) void path_kernel(const __grid_cons
   }
 }
 
-// Which of 64 keys a node sees, as bits, the first of which is `first_node` nodes behind the context, or below 0 within it: what
-// is in front of the nodes is seen, what is behind them is not.
+// Which of 64 keys a node sees, as bits, the first of which is `first_node` nodes after the context, or below 0 within it: what
+// is before the nodes is seen, what is after them is not.
 __device__ __forceinline__ std::uint64_t seen_keys(std::uint64_t word, int first_node) {
   if (first_node >= 0) return first_node < 64 ? word >> first_node : 0;
   return first_node > -64 ? ~(~word << -first_node) : ~std::uint64_t{0};
@@ -162,7 +162,7 @@ template <class Hide>
 __global__ __launch_bounds__(mma_tiles::threads, 2) void tree_kernel(const __grid_constant__ Draft draft, const Hide hide) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const auto first_row = [] { return static_cast<int>(blockIdx.x) * mma_tiles::query_rows; };
-  const auto queries = [&] { return blockIdx.y * static_cast<unsigned>(group * draft.nodes); };  // in front of this KV head's
+  const auto queries = [&] { return blockIdx.y * static_cast<unsigned>(group * draft.nodes); };  // before this KV head's
   mma_tiles::copy_rows<mma_tiles::query_rows>(memory, draft.q, (queries() + first_row()) * mma_tiles::row_chunks,
                                               group * draft.nodes - first_row());
   const mma_tiles::Lanes lanes{memory};

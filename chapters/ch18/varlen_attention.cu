@@ -20,7 +20,7 @@ namespace {
 using attention::bf16, attention::Causal, attention::Lengths, attention::Place, attention::tile_keys, attention::TileSpan,
     attention::Varlen;
 
-// Packed rows to [sequence][longest] rows of 16-byte chunks, and back. `fill`: zeros behind a sequence's last row.
+// Packed rows to [sequence][longest] rows of 16-byte chunks, and back. `fill`: zeros after a sequence's last row.
 template <bool fill>
 __global__ void pad_kernel(const int* begins, const uint4* packed, uint4* padded, int longest, int chunks) {
   const int row = static_cast<int>(blockIdx.x), sequence = static_cast<int>(blockIdx.y), begin = begins[sequence];
@@ -251,7 +251,7 @@ extern constinit const Pair varlen_attention{
                             .same_bits_as = "packed",
                             .kernels = nothing_spilled}}),
     // The padded layout with loops that end at each sequence's length, and what copying into that layout and back takes of it.
-    // Its bits are its own: when a warp rescales its sums, rows behind the sequence's last have a say, and those are others here.
+    // Its bits are its own: when a warp rescales its sums, rows after the sequence's last have a say, and those are others here.
     .controls = variants({{.name = "padded_lengths",
                            .run = call<&VarlenAttention::padded_lengths>,
                            .prepare = call<&VarlenAttention::clear_taken>,

@@ -37,7 +37,7 @@ __device__ __forceinline__ void queue(const gemm::Ring<C>& ring, int stage, int 
   device::wgmma_commit();
 }
 
-// The engine's loop with turns: the warpgroups meet when one has queued its products, and the other may then queue its own behind
+// The engine's loop with turns: the warpgroups meet when one has queued its products, and the other may then queue its own after
 // them. So the tensor cores always have the products of one, while the other waits for its own and adds them.
 struct InTurns : BlockScaled {
   template <class C, class Queued>

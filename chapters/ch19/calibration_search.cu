@@ -259,7 +259,7 @@ class CalibrationSearch final : public Workload {
 
  private:
   // Channels with outliers, some of which are beyond the largest clip; subnormals and zeros of both signs; and `zeros` percent of
-  // zeros, as behind a ReLU.
+  // zeros, as after a ReLU.
   Pattern values(std::size_t zeros, bool all_equal) const {
     if (all_equal) return constant(0.7f);
     const Axis elements{1, count_}, channels{1, std::min<std::size_t>(count_, 8192)};

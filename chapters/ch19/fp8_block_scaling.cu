@@ -127,7 +127,7 @@ struct Narrow : gemm::Config<Operand, Operand, Loop, gemm::Shape{.tile_n = 128, 
 struct Pingpong : gemm::Config<Operand, Operand, BlockScaled, gemm::Shape{.stages = 6, .pingpong = true}> {};
 using BaselineTile = Wide<BlockScaled>;
 
-// No roles and no second tile, as compilers of block programs make it: behind the barrier all are done with the stage of the step
+// No roles and no second tile, as compilers of block programs make it: after the barrier all are done with the stage of the step
 // before, and thread 0 fills it again.
 template <class C>
 __global__ __launch_bounds__(both_warpgroups, 1) void barrier_kernel(const __grid_constant__ gemm::Maps maps,

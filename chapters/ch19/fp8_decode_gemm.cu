@@ -51,7 +51,7 @@ __global__ __launch_bounds__(threads) void quantize_rows_kernel(const uint4* __r
   if (threadIdx.x == 0) scales[blockIdx.x] = row_scale(largest);
 }
 
-// Rows of codes as panels of 128 of K, with zeros behind the last.
+// Rows of codes as panels of 128 of K, with zeros after the last.
 constexpr unsigned panel = 128, panel_packets = panel / packet;
 __global__ __launch_bounds__(threads) void lay_panels_kernel(const uint2* __restrict__ codes, uint2* __restrict__ panels,
                                                              unsigned packets, unsigned padded_packets) {

@@ -344,7 +344,7 @@ extern constinit const Pair fp8_delayed_scaling{
           .kernels = nothing_spilled},
          // Rounding is hidden behind another tile's products, and additions to fp32 are not.
          fused<call<&Fp8DelayedScaling::promoted_in_turns>, call<&Fp8DelayedScaling::describe_in_turns>>("promoted_in_turns"),
-         // Our product with nothing behind it, and a result that is twice as long.
+         // Our product with nothing after it, and a result that is twice as long.
          {.name = "plain_bf16",
           .run = call<&Fp8DelayedScaling::plain_bf16>,
           .prepare = call<&Fp8DelayedScaling::describe_plain>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hadamard transforms by tensor cores: eight steps within a warp, where the result of a product lies as the operand of the next
-// must lie; and all thirteen of a row of 8192, the last five behind one exchange through shared memory in bf16.
+// must lie; and all thirteen of a row of 8192, the last five after one exchange through shared memory in bf16.
 #pragma once
 #include <cuda_bf16.h>
 #include <aisp/device/matrix.cuh>
@@ -87,7 +87,7 @@ static __global__ __launch_bounds__(threads, ProductRow::blocks_per_sm) void pro
   shared.matrices[1][t / 16][t % 16] = __float2bfloat16(negative ? 1.0f : -1.0f);
   __syncthreads();
   fetch(blockIdx.x);
-  // From memory: were it known that words are equal, the compiler would copy them in front of each product.
+  // From memory: were it known that words are equal, the compiler would copy them before each product.
   unsigned hadamard[4], opposite[4];
   device::load_matrices(hadamard, device::shared_address(&shared.matrices[0][lane % 16][lane / 16 * 8]));
   device::load_matrices(opposite, device::shared_address(&shared.matrices[1][lane % 16][lane / 16 * 8]));

@@ -53,7 +53,7 @@ __global__ __launch_bounds__(threads) void quantize_rows_kernel(const uint4* __r
   if (threadIdx.x == 0) scales[blockIdx.x] = quantizer.scale;
 }
 
-// The textbook's transform: a row in shared memory, log n steps with a barrier behind each.
+// The textbook's transform: a row in shared memory, log n steps with a barrier after each.
 __global__ __launch_bounds__(threads) void textbook_kernel(const uint4* __restrict__ x, uint4* __restrict__ rotated,
                                                            unsigned columns, float norm) {
   extern __shared__ float4 row_memory[];

@@ -66,7 +66,7 @@ struct LookedUp {
   }
 };
 
-// 64 rows by 128 along K, and their scales behind them. A thread of a warpgroup has two packets of 16 bytes, 2 KB apart: for
+// 64 rows by 128 along K, and their scales after them. A thread of a warpgroup has two packets of 16 bytes, 2 KB apart: for
 // registers what it multiplies in four products, otherwise quarters of rows as they are.
 template <class Expansion, bool in_registers_>
 struct Int4 {

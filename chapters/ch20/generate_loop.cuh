@@ -24,7 +24,7 @@ struct Kept {
   int *tokens, *positions;  // of the batch
   const int *next, *contexts, *lengths;
   const bf16* chosen;
-  int* all_tokens;     // [step][sequence]; -1 behind a sequence's end
+  int* all_tokens;     // [step][sequence]; -1 after a sequence's end
   bf16* states;        // [step][sequence][hidden]; zeros behind it
   int *left, hidden;   // left: sequences that run
   volatile int* flag;  // pinned: 1 when none does

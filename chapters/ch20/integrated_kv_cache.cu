@@ -249,7 +249,7 @@ class IntegratedKvCache final : public Workload {
   }
   void begin(Launch& launch) {
     flag_[0] = 0;
-    check(cudaMemsetAsync(tokens_, 0xff, tokens_.bytes(), launch.stream));  // behind a sequence's end there is none
+    check(cudaMemsetAsync(tokens_, 0xff, tokens_.bytes(), launch.stream));  // after a sequence's end there is none
     check(cudaMemsetAsync(states_, 0, states_.bytes(), launch.stream));
     check(cudaMemcpyAsync(decode_.tokens, first_inputs_, first_inputs_.bytes(), cudaMemcpyDeviceToDevice, launch.stream));
   }

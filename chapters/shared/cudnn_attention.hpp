@@ -30,7 +30,7 @@ struct AttentionScores {
   enum class Biases : std::uint8_t { by_head, by_sequence };
   std::size_t bias_pitch = 0;       // a bias in bf16, [head or sequence][row][bias_pitch], is added
   Biases biases = Biases::by_head;  // the same for the whole batch, or for all heads
-  bool alibi = false;               // a slope for each head in fp32, times the distance of the key behind the row, is added
+  bool alibi = false;               // a slope for each head in fp32, times the distance of the key after the row, is added
   std::size_t window = 0;           // of the keys that a causal mask leaves, a row sees the last so many
 };
 

@@ -34,7 +34,7 @@ __device__ __forceinline__ float sum_of_squares(const float (&x)[packet]) {
   return sums[0] + sums[1];
 }
 
-// Exponentials are taken to base 2, and the factor that makes it e goes into the multiply-add in front of them.
+// Exponentials are taken to base 2, and the factor that makes it e goes into the multiply-add before them.
 inline constexpr float log2_e = 1.4426950408889634f;
 
 __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xFF800000u); }

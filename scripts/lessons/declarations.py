@@ -43,13 +43,33 @@ def with_constants(code):
     return [token if before == "." else texts.get(token, token) for before, token in zip([""] + code, code)]
 
 
+def outside(code):
+    """The tokens that stand in no brackets."""
+    at, found = 0, []
+    while at < len(code):
+        if code[at] in "([{":
+            at = after_group(code, at)
+        else:
+            found.append(code[at])
+            at += 1
+    return found
+
+
+def end_of_field(code, at):
+    """The place after the `.name = value` that begins at `at`: commas of template arguments end no value."""
+    end = after_initializer(code, at)
+    while end < len(code) and (plain := outside(code[at:end])).count("<") > plain.count(">"):
+        end = after_initializer(code, end - 3)
+    return end
+
+
 def fields_of(code):
     """(name, tokens of its value) of each `.name = value` of an aggregate, without those inside of its values."""
     at, found = 0, []
     while at < len(code):
         name = field_at(code, at)
         if name:
-            end = after_initializer(code, at)
+            end = end_of_field(code, at)
             found.append((name, code[at + 3:end]))
             at = end
         else:

@@ -77,7 +77,9 @@ class Readme:
                 self.loose_answers.append((line, " ".join(mark[0].split())))
             for word in mark[2].split():
                 self.answers.setdefault((mark[1], word), []).append(line)
-        self.quoted = {(mark[2], name) for mark in QUOTE.finditer(self.prose) for name in mark.group(3, 4) if name}
+        quotes = list(QUOTE.finditer(self.prose))
+        self.quoted = {(mark[2], name) for mark in quotes for name in mark.group(3, 4) if name}
+        self.quotes = [(self.line_of(mark.start()), mark[1], mark[2]) for mark in quotes]
         self.best_of = [(self.line_of(mark.start()), mark[1], mark[2], mark[3].split()) for mark in BEST_OF.finditer(self.prose)]
 
     def line_of(self, place):

@@ -124,6 +124,13 @@ class CheckLessons(unittest.TestCase):
         self.record_with_gains(GOOD)
         self.assert_found("step:ring", 'its row says "no gain", but it gains 1.25x on H100')
 
+    def test_a_step_in_no_table_that_does_not_help(self):
+        self.record_with_gains(GOOD | {"ring": 2.02})
+        self.edit("| `ring` | H100 1.01x | a ring | the next row is on its way |\n", "")
+        self.assert_found("step:ring", "1.01x on H100, and neither a row")
+        self.edit(PROSE, "A ring adds 1.01x<!-- h100_80gb_hbm3 ch07:box ring/wide speedup -->.")
+        self.assert_good()
+
     def test_a_step_that_helps_on_one_card_only(self):
         self.record_with_gains(GOOD | {"ring": 1.9}, hardware="h200", gpu="NVIDIA H200")
         self.edit("the next row", "slower now and then: the next row")
@@ -179,6 +186,14 @@ class CheckLessons(unittest.TestCase):
         self.edit("the width: all variants meet", "the width. Expect all variants to meet")
         self.assert_good()
 
+    def test_other_words_for_a_sweep(self):
+        self.edit(PROSE, "Swept over the width, all variants meet at 8.")
+        self.assert_found("sweep", "no sweep of it is recorded")
+
+    def test_a_pair_that_no_gain_was_expected_of(self):
+        self.write("chapters/expected-gains.tsv", "target\tmin_speedup\texpected_gain\n")
+        self.assert_found("gain", "has no line for it")
+
     def test_a_gain_that_nobody_expected(self):
         self.write("chapters/expected-gains.tsv", "target\tmin_speedup\texpected_gain\nch07:box\t0.9\t\n")
         self.assert_found("gain", r"2\.00x on H100, where 0\.900x was expected")
@@ -208,6 +223,25 @@ class CheckLessons(unittest.TestCase):
         ended = self.call()
         self.assertEqual((ended.returncode, len(ended.stderr.splitlines())), (2, 1))
         self.assertIn("the name of a step is no text", ended.stderr)
+
+    def test_a_baseline_that_a_function_makes(self):
+        pair = (PAIR % {"over": ""}).replace('{.name = "narrow", .run = call<&Box::narrow>}', 'ours<Keep::nothing, true>("narrow")')
+        self.write("chapters/ch07/box.cu", pair)
+        self.assert_good()
+
+    def test_figures_of_an_older_record(self):
+        self.record_with_gains(GOOD, hardware="h200", gpu="NVIDIA H200")
+        self.edit("| box | H100 |", "| box | H200 (**stale**) |")
+        self.edit(PROSE, "It gains 2.00x<!-- h100_80gb_hbm3 ch07:box wide speedup -->.")
+        self.assertEqual(self.call("--write").returncode, 0)
+        self.assert_good()
+        self.edit("h100_80gb_hbm3 ch07:box", "h200 ch07:box")
+        self.assert_found("stale", "figures of H200 are quoted")
+        self.edit("speedup -->.", "speedup --> with the code before.<!-- answers ch07:box stale -->")
+        self.assert_good()
+        self.edit("| box | H200 (**stale**) |", "| box | H200 |")
+        self.assertEqual(self.call("--write").returncode, 0)
+        self.assertIn("its record is of its present code again", self.call().stdout)
 
     def test_an_answer_to_nothing(self):
         self.edit(PROSE, "Some words for it.<!-- answers ch07:box control:align -->")

@@ -103,7 +103,7 @@ struct KeyConsumer {
     return static_cast<unsigned>(row * 128 + ((i * 2 + lane / 16) ^ row % 8) * 16);
   }
   // dS to where the products for dQ read it, by both warpgroups when each takes columns. What was there two turns ago has been
-  // read: a warpgroup came here last turn only behind its products of the turn before.
+  // read: a warpgroup came here last turn only after its products of the turn before.
   __device__ __forceinline__ void share_d_s() {
     bf16* const to = shared.d_s[step.count % 2][index];
 #pragma unroll
@@ -113,7 +113,7 @@ struct KeyConsumer {
     if constexpr (S::by_columns) device::named_barrier_sync(1, 2 * warpgroup);
     else sync();
   }
-  // Adds 64 rows by 64 columns to dQ's sums; with `in_order` behind the blocks of all earlier keys.
+  // Adds 64 rows by 64 columns to dQ's sums; with `in_order` after the blocks of all earlier keys.
   template <bool in_order, class Work>
   __device__ __forceinline__ void add_d_q(const float (&d)[32], const Work& work, const KeyBlock& block, int head, int tile) {
     const int t = thread();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward kernel's tiles in shared memory, the warp that fills them, and the kernels before and behind it.
+// The backward kernel's tiles in shared memory, the warp that fills them, and the kernels before and after it.
 #pragma once
 #include <aisp/device/fence.cuh>
 #include <aisp/device/mbarrier.cuh>

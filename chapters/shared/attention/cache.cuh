@@ -17,7 +17,7 @@ struct ContiguousCache {
   }
 };
 
-// Row i of a sequence is row i % page_size of page table[sequence * table_stride + i / page_size]. Entries behind a sequence's
+// Row i of a sequence is row i % page_size of page table[sequence * table_stride + i / page_size]. Entries after a sequence's
 // last page are never read.
 template <int page_size>
 struct PagedCache {
@@ -50,11 +50,11 @@ struct FixedSplits {
   __device__ __forceinline__ int first_state(int sequence) const { return sequence * splits; }
 };
 
-// The same pieces for a decode_kernel that needs no merge_states behind it: the warp that is the last to store a piece of a row
+// The same pieces for a decode_kernel that needs no merge_states after it: the warp that is the last to store a piece of a row
 // merges that row.
 template <class Splits, class Out>
 struct MergedByLast : Splits {
-  unsigned* tickets;       // [sequence][query][head]: 0 before a launch, and again behind it
+  unsigned* tickets;       // [sequence][query][head]: 0 before a launch, and again after it
   Out* merged;             // [sequence][query][head][head_size]
   float* merged_log_sums;  // [sequence][query][head], natural; or null
 };
@@ -63,7 +63,7 @@ struct MergedByLast : Splits {
 struct ListedSplits {
   const int* lengths;
   const Piece* list;
-  const int* begins;  // of each sequence's pieces in the list, and behind the last one's
+  const int* begins;  // of each sequence's pieces in the list, and after the last one's
   int sequences;
   __device__ __forceinline__ bool piece(int index, Piece& piece) const {
     if (index >= begins[sequences]) return false;
@@ -91,7 +91,7 @@ static __global__ __launch_bounds__(list_pieces_threads) void list_pieces(const 
     }
     return own;
   };
-  const auto before = [&](int own, int& all) {  // the sum over the threads in front of this one
+  const auto before = [&](int own, int& all) {  // the sum over the threads before this one
     const int up_to = inclusive(own);
     if (lane == 31) sums[warp] = up_to;
     __syncthreads();
@@ -132,7 +132,7 @@ static __global__ __launch_bounds__(list_pieces_threads) void list_pieces(const 
   if (warp == 0) places[lane] = inclusive(places[lane]) - places[lane];
   __syncthreads();
   for (int slot = t; slot < count; slot += list_pieces_threads) {
-    int sequence = 0;  // the last one whose pieces begin at or in front of this one
+    int sequence = 0;  // the last one whose pieces begin at or before this one
     for (int behind = sequences; behind - sequence > 1;) {
       const int middle = (sequence + behind) / 2;
       (first_pieces[middle] <= slot ? sequence : behind) = middle;

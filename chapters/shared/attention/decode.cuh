@@ -2,7 +2,7 @@
 // Attention of one decoding step: a block reads a piece of the keys and values of one KV head once, for all query heads of its
 // group and up to a few query tokens, as the 16 rows of mma.sync (sm_80). Rows go from global memory straight into fragments; the
 // order of the head's dimensions within a product is free, so a lane keeps the 16 bytes it loads. What is split over pieces is
-// merged in their order, here (MergedByLast) or by a kernel behind (merge.cuh).
+// merged in their order, here (MergedByLast) or by a kernel after it (merge.cuh).
 #pragma once
 #include "cache.cuh"
 #include "softmax.cuh"
@@ -37,7 +37,7 @@ struct Decode {
   float* log_sums;   // [slot][query][head], natural; or null, but not with MergedByLast
 };
 
-// Volatile: the compiler must not move requests behind the work they are to overlap.
+// Volatile: the compiler must not move requests after the work they are to overlap.
 __device__ __forceinline__ uint4 request(const bf16* from) {
   uint4 v;
   asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
@@ -56,7 +56,7 @@ struct DecodeWarp {
 
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  // Rows behind the piece's last are the last once more: loads without branches stay in flight together.
+  // Rows after the piece's last are the last once more: loads without branches stay in flight together.
   template <class Cache>
   __device__ __forceinline__ void request_keys(const Cache& cache, const Piece& piece, int head, int first) {
 #pragma unroll
@@ -218,7 +218,7 @@ __device__ __forceinline__ void decode_block(const Decode<Cache, Splits, Out>& w
   const auto output_row = [&](std::size_t of, int row) {
     return (of * queries + row / group) * work.heads + kv_head * group + row % group;
   };
-  int behind[2];  // the key behind the last that the thread's rows see
+  int behind[2];  // the key after the last that the thread's rows see
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = lane / 4 + half * 8;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host's side of decoding: grids. A pair launches decode_kernel with one piece a sequence and bf16 results, or with several
-// and float ones: these are merged by it (MergedByLast), or by merge_states behind it.
+// and float ones: these are merged by it (MergedByLast), or by merge_states after it.
 #pragma once
 #include <aisp/launch.hpp>
 

@@ -20,7 +20,7 @@ constexpr int page_stages = 3, page_threads = decode_threads + 32;
 constexpr float largest_e4m3 = 448, least_maximum = 1e-20f;
 
 // Keys [page][token][dimension] and values [page][dimension][token], both as rows of 128 bytes, a box of 128 rows a page. What
-// lies behind a sequence's last token must not be NaN.
+// lies after a sequence's last token must not be NaN.
 struct TransposedCache {
   CUtensorMap k, v;
   const float *k_scales, *v_scales;
@@ -37,7 +37,7 @@ struct TransposedDecode {
 
 struct PageRing {
   alignas(1024) std::uint8_t k[page_stages][page_tokens * page_head], v[page_stages][page_tokens * page_head];
-  alignas(1024) std::uint8_t q[8 * page_head], p[2 * 8 * page_tokens];  // of p, what rounding left of it behind it
+  alignas(1024) std::uint8_t q[8 * page_head], p[2 * 8 * page_tokens];  // of p, what rounding left of it after it
   float q_scales[8], maxima[decode_warps][8], sums[decode_warps][8];
   std::uint64_t full[page_stages], empty[page_stages];
 };

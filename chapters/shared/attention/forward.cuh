@@ -91,7 +91,7 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < tile_keys / 16; ++i) narrow(p[i], scores, i);
   }
-  // The results through swizzled shared memory to O, by TMA unless rows behind the sequence's last are another's.
+  // The results through swizzled shared memory to O, by TMA unless rows after the sequence's last are another's.
   template <class Work>
   __device__ __forceinline__ void store(const CUtensorMap& map, const Work& work, const RowBlock& block, const Lengths& lengths) {
     const int t = thread(), first_row = block.first_row + index * S::query_rows, rows = lengths.queries - first_row;
@@ -144,7 +144,7 @@ __device__ __forceinline__ int hidden_tiles(const Consumer<S>& own, const Work& 
 
 // A block of rows, from the arrival of its queries until the sums and the softmax's rows are complete. The scores of the next
 // tile are started before the sums of this one, which need not be ready before its exponentials have been taken (ptxas of CUDA
-// 13.0 waits for them in front of these all the same, which is faster). A warpgroup starts its products behind those before it.
+// 13.0 waits for them before these all the same, which is faster). A warpgroup starts its products after those before it.
 template <class S, class Work, class Tiles>
 __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work, const RowBlock& block, const Lengths& lengths,
                                               const Tiles& tiles, Rows& rows) {

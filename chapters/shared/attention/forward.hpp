@@ -22,7 +22,7 @@ struct Tensor {
   Strides strides;
 };
 
-// [sequence][head][row][columns], one element behind the other.
+// [sequence][head][row][columns], one element after the other.
 inline Tensor heads_first(const bf16* data, std::size_t sequences, std::size_t heads, std::size_t rows, std::size_t columns) {
   return {data, rows, heads, sequences, {columns, rows * columns, heads * rows * columns}};
 }

@@ -109,7 +109,7 @@ struct TileLoad {
   Place place;  // of the lane's box
 };
 
-// Boxes from the tile's first key to its last one, lane i the i-th of each 64 columns. True for rows behind the last key that no
+// Boxes from the tile's first key to its last one, lane i the i-th of each 64 columns. True for rows after the last key that no
 // box has brought, or that are not this sequence's.
 template <class Keys, int boxes>
 __device__ __forceinline__ void load_boxes(bf16 (&to)[boxes][tile_keys * 64], const CUtensorMap& map, const TileLoad& tile,

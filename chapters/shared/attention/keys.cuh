@@ -44,7 +44,7 @@ struct Padded {
   __device__ __forceinline__ Place key(int sequence, int row) const { return {row, sequence}; }
 };
 
-// Sequences lie one behind the other: sequence i has the rows from begins[i] to begins[i + 1] - 1. Maps have one sequence.
+// Sequences lie one after the other: sequence i has the rows from begins[i] to begins[i + 1] - 1. Maps have one sequence.
 struct Varlen {
   const int *query_begins, *key_begins;
 
@@ -58,7 +58,7 @@ struct Varlen {
 };
 
 // Queries as in Varlen. Keys lie in pages: key i of a sequence is row i % page_size of page table[sequence * table_stride + i /
-// page_size]. Entries of the table behind a sequence's last page are never read. Maps of keys have a page for a sequence.
+// page_size]. Entries of the table after a sequence's last page are never read. Maps of keys have a page for a sequence.
 template <int page_size>
 struct Paged {
   static_assert(page_size >= 8 && (page_size & (page_size - 1)) == 0, "groups of eight rows are swizzled together");

@@ -10,7 +10,7 @@
 namespace aisp::attention {
 
 struct Span {
-  int begin, end;  // first key, and that behind the last
+  int begin, end;  // first key, and that after the last
 };
 
 struct NoMask {
@@ -25,7 +25,7 @@ struct Causal {
   }
 };
 
-// From `before` keys in front of its own to `behind` keys behind it.
+// From `before` keys before its own to `behind` keys after it.
 struct Window {
   int before, behind;
   __device__ __forceinline__ Span keys_of(int row, const Lengths& lengths) const {
@@ -83,7 +83,7 @@ __device__ __forceinline__ TileSpan tiles_of(const Ascending<Mask>& mask, int se
 }
 
 // Any mask: a list says which tiles of 128 keys the block of rows b of a head takes, and visible(sequence, head, row, key) is
-// asked where the list says so: of keys that exist, and of all rows of a block, also where the last ends behind the queries, so
+// asked where the list says so: of keys that exist, and of all rows of a block, also where the last ends after the queries, so
 // that what it reads of a row must reach to a multiple of 128. The tiles of block b are those from begins[b] to begins[b + 1] -
 // 1; an entry is twice the tile's number, plus 1 where the tile is hidden in part. With head_stride and sequence_stride 0 all
 // share the blocks of one head.
@@ -97,7 +97,7 @@ struct TileList {
 struct ListedTiles {
   int count;
   const int* entries;
-  bool tail;  // the last tile of the sequence has keys behind its end
+  bool tail;  // the last tile of the sequence has keys after its end
   int last;
   __device__ __forceinline__ int index(int i) const { return entries[i] / 2; }
   __device__ __forceinline__ bool partial(int i) const { return entries[i] % 2 == 1 || (tail && entries[i] / 2 == last); }

@@ -63,7 +63,7 @@ struct MlaTiles {
   }
 };
 
-// One warp keeps two tiles full. Rows behind the piece's last are cleared: they may be NaN, and 0 times NaN is no number.
+// One warp keeps two tiles full. Rows after the piece's last are cleared: they may be NaN, and 0 times NaN is no number.
 template <bool dependent>
 __device__ __forceinline__ void mla_produce(MlaShared& shared, const MlaMaps& maps, const MlaTiles& tiles) {
   using S = MlaShared;

@@ -32,7 +32,7 @@ std::vector<int> generate_alone(cudaStream_t stream, const Shape& shape, const B
 
 namespace reference {
 
-// The normed state behind the last token of each sequence, [sequence][hidden]: what the token after it is chosen from.
+// The normed state after the last token of each sequence, [sequence][hidden]: what the token after it is chosen from.
 inline std::vector<double> last_states(Cublas& cublas, cudaStream_t stream, const Shape& shape, const Weights& weights,
                                        const std::vector<std::vector<int>>& sequences) {
   constexpr std::size_t rows_at_once = 4096;

@@ -133,7 +133,7 @@ __global__ __launch_bounds__(long_threads, 2) void long_kernel(const __grid_cons
 #pragma unroll 2
   for (int i = 0; i < head_size / 16; ++i) shared.queries[i][threadIdx.x] = load_queries<head_size>(work, view, row, i);
   const int last0 = view.position(row + lane / 4), last1 = view.position(row + lane / 4 + 8);
-  // The keys up to which the warp's rows all see, and behind which none does.
+  // The keys up to which the warp's rows all see, and after which none does.
   const int first_last = view.position(row),
             last_last = row < view.rows ? view.position(row + 15 < view.rows ? row + 15 : view.rows - 1) : -1;
 

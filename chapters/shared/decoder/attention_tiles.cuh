@@ -96,7 +96,7 @@ __device__ __forceinline__ void load_tile(Stage<head_size>& to, const Cache& cac
   }
 }
 
-// The fragment of dimensions 16 i and up of the queries of a warp's 16 rows from `row` on; those behind the block's are zeros.
+// The fragment of dimensions 16 i and up of the queries of a warp's 16 rows from `row` on; those after the block's are zeros.
 template <int head_size, class Cache>
 __device__ __forceinline__ uint4 load_queries(const Attention<Cache>& work, const BlockView<Cache>& view, int row, int i) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

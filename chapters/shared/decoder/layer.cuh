@@ -21,7 +21,7 @@ struct Norm {
   const bf16* delta;  // what the layer's half has computed; null: nothing to add
   bf16 *x, *normed;
   const bf16* weight;
-  const int* chosen;  // rows, whose results stand one behind the other; null: all
+  const int* chosen;  // rows, whose results stand one after the other; null: all
   int hidden;
 };
 static __global__ __launch_bounds__(norm_threads) void norm_kernel(Norm work) {

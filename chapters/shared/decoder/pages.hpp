@@ -49,7 +49,7 @@ class PageAllocator {
   std::vector<int> free_, holders_;
 };
 
-// Whose entries are rows of `stride` pages, as kernels read them. Those behind a sequence's last page name no page.
+// Whose entries are rows of `stride` pages, as kernels read them. Those after a sequence's last page name no page.
 class PageTable {
  public:
   static constexpr int none = 1 << 28;

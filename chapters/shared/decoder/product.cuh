@@ -61,7 +61,7 @@ __global__ void skinny_kernel(const __grid_constant__ CUtensorMap weights, const
       for (int i = 0; i < boxes; ++i)
         device::tensor_load_2d(to + i * x_box, &x, step % parts * part + i * box_depth, 0, &full[step % stages]);
     };
-    // Weights are requested before the kernel in front has ended, x only then.
+    // Weights are requested before its predecessor has ended, x only then.
     const int ahead = steps < stages ? steps : stages;
     for (int step = 0; step < ahead; ++step) load_weights(step);
     device::wait_for_previous_kernel();

@@ -107,7 +107,7 @@ struct Results {
   std::vector<std::vector<double>> qkv;  // [layer]: [row][qkv_columns], keys rotated; of the layers that were asked for
 };
 
-// `tokens` of sequences one behind the other, of which `lengths` are long: each begins at position 0. Rows are computed together,
+// `tokens` of sequences one after the other, of which `lengths` are long: each begins at position 0. Rows are computed together,
 // so that what is long should be given in several calls.
 inline Results forward(Cublas& cublas, cudaStream_t stream, const Shape& s, const Weights& w, std::span<const int> tokens,
                        std::span<const int> lengths, bool keep_qkv = false) {

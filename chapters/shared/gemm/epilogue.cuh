@@ -13,7 +13,7 @@ namespace aisp::gemm {
 // apart; sums[4 j] and sums[4 j + 1] are neighbours, sums[4 j + 2] and [4 j + 3] lie 8 rows below them.
 struct Fragment {
   int first_row, first_column;  // of the warp's 16 rows, of the tile
-  int row_end, column_end;      // what lies behind does not exist, or belongs to others; column_end is the width of C
+  int row_end, column_end;      // what lies after does not exist, or belongs to others; column_end is the width of C
   int group;
   int slice = 0;
 

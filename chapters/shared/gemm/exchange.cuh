@@ -9,7 +9,7 @@
 //   __device__ void operator()(float (&sums)[count], const Fragment& at, const Other& other, Kept<count * 2>& kept) const;
 //     for 64 rows at a time; other.load(i, values) gives what belongs to sums[i] to sums[i + 7]
 //   template <int columns> __device__ void end_tile(Kept<columns>& kept, const Fragment& at, const Meeting& meeting) const;
-//     behind the last of them, by all threads of the warpgroup; `at` is of the warpgroup's first rows
+//     after the last of them, by all threads of the warpgroup; `at` is of the warpgroup's first rows
 #pragma once
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/warpgroup.cuh>

@@ -11,7 +11,7 @@
 
 namespace aisp::gemm {
 
-// In dynamic shared memory: the ring, behind it what each warp of the consumers stages its results in, and behind that a barrier
+// In dynamic shared memory: the ring, after it what each warp of the consumers stages its results in, and after that a barrier
 // for each of these warps where they wait for another matrix.
 template <class C, class Epilogue, class Store>
 constexpr unsigned staging_bytes = Store::template staging_bytes<C::tile_n / Epilogue::narrowing>*(exchanges<Store> ? C::parts
@@ -63,7 +63,7 @@ struct Walk {
   int first, stride;
 };
 
-// Fills the ring for the first time: with A before the kernel in front has ended, with the rest behind it. How many stages that
+// Fills the ring for the first time: with A before its predecessor has ended, with the rest after it. How many stages that
 // were.
 template <class C, class Schedule>
 __device__ __forceinline__ int load_early(Ring<C>& ring, const Maps& maps, const Schedule& schedule, const Walk& walk,
@@ -301,7 +301,7 @@ __global__ __launch_bounds__(warpgroup_threads) void sum_parts_kernel(const Rang
   const auto& cut = ranges.cut();
   const int second = static_cast<int>(blockIdx.x) + 1, number = cut.begin(second) / ranges.steps;
   const int begin = number * ranges.steps, end = begin + ranges.steps;
-  device::wait_for_previous_kernel();  // all blocks: the kernel behind this one waits for this one alone
+  device::wait_for_previous_kernel();  // all blocks: the kernel after this one waits for this one alone
   if (cut.begin(second) == begin || cut.begin(second - 1) > begin) return;
   const Tile tile = ranges.template whole_tile<C>(number);
   const int in_tile = static_cast<int>(blockIdx.y * 64 + threadIdx.x / 32 * 16);

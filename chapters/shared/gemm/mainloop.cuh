@@ -156,7 +156,7 @@ struct BlockScaled {
     int first_row, more_n_blocks, k_blocks;
 
     __device__ __forceinline__ float2 scale(int stage, int step, int part, int chunk) const {
-      // The last columns of a tile may lie behind the last block.
+      // The last columns of a tile may lie after the last block.
       const float of_block = __ldg(of_blocks + min(chunk, more_n_blocks) * k_blocks + step);
       const float* const of_rows = ring.a_scales[stage] + first_row + part * 64;
       return {of_rows[0] * of_block, of_rows[8] * of_block};

@@ -33,7 +33,7 @@ struct Packed {
   static_assert(block_bytes % 128 == 0, "TMA brings lines of 128 bytes");
   template <int extent>
   static constexpr unsigned tile_bytes = extent / 64 * block_bytes;
-  // Expanded rows, if they are not in registers, have room behind the codes.
+  // Expanded rows, if they are not in registers, have room after the codes.
   template <int extent>
   static constexpr int rows_at = (tile_bytes<extent> + 1023) / 1024 * 1024;
   template <int extent>
@@ -74,7 +74,7 @@ struct Loaded<C, false> {
   __device__ __forceinline__ void load(const typename C::A::Codes&, const std::uint8_t*) {}
 };
 
-// Queues the products of a stage, one directly behind the other.
+// Queues the products of a stage, one directly after the other.
 template <class C>
 __device__ __forceinline__ void multiply_expanded(Ring<C>& ring, int stage, int first_row, const typename C::A::Codes& codes,
                                                   const Loaded<C>& loaded, Expanded<C>& a, float (&sums)[C::parts][C::tile_n / 2],

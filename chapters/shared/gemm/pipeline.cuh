@@ -46,7 +46,7 @@ struct Config {
   static constexpr int tile_m = shape.tile_m, tile_n = shape.tile_n, tile_k = A::tile_k, stages = shape.stages;
   static constexpr int consumers = shape.consumers, cluster = shape.cluster;
   static constexpr bool pingpong = shape.pingpong;
-  // Whether the kernel may begin before the one in front of it has ended, which writes B or what an epilogue reads, and not A.
+  // Whether the kernel may begin before its predecessor has ended, which writes B or what an epilogue reads, and not A.
   static constexpr bool begins_early = false;
   static constexpr int rows = pingpong ? tile_m : tile_m / consumers, parts = rows / 64;
   static constexpr int threads = (consumers + 1) * warpgroup_threads;
@@ -139,7 +139,7 @@ struct Cursor {
   }
 };
 
-// Starts the copies of a stage but for A's. Groups of B lie one behind the other: rows of B[group][n][k], or columns of
+// Starts the copies of a stage but for A's. Groups of B lie one after the other: rows of B[group][n][k], or columns of
 // B[group][k][n]. In a cluster each block asks for half of B, for both.
 template <class C, class Tile, class Extent>
 __device__ __forceinline__ void load_others(Ring<C>& ring, int stage, const Maps& maps, const Extent& extent, const Tile& tile,

@@ -88,7 +88,7 @@ struct KSlices {
   }
 };
 
-// The stages of all tiles of one product, one tile behind the other, in as many ranges of equal length as there are clusters:
+// The stages of all tiles of one product, one tile after the other, in as many ranges of equal length as there are clusters:
 // each loads as much as the others, however few tiles there are. A range may begin and end inside of a tile: then there are sums
 // of a part of K, at most two for each cluster, in a slot each. WholeOrPart stores both, and sum_parts_kernel adds the parts,
 // always in the same order.
@@ -222,7 +222,7 @@ struct LastRoundInRanges {
 // The tiles of a convolution, of stride 1 and with as many pixels as it is given, as a product whose A nobody writes down: row m
 // of A is what a square filter sees around pixel m of images [image][y][x][channel], tap after tap, with zeros outside of the
 // image. The rows of a tile are a box of lines of one image, so that what they have for one tap and a stage of channels is one
-// box of a tensor map of four dimensions. It may begin in front of the image and end behind it, where TMA fills in zeros. B lies
+// box of a tensor map of four dimensions. It may begin before the image and end after it, where TMA fills in zeros. B lies
 // along K, taps outermost. A box's lines may reach beyond the image, so that stores must be predicated (RowsStore).
 struct Windows {
   static constexpr bool ragged = true, windows = true, partial = false;
@@ -263,7 +263,7 @@ struct Windows {
     return true;
   }
 
-  // The beginning of a box, in the order of the map's dimensions, and how many taps of its line are in front of it.
+  // The beginning of a box, in the order of the map's dimensions, and how many taps of its line are before it.
   struct Window {
     int channel, x, y, image;
     int in_line;
@@ -342,7 +342,7 @@ struct GroupedRows {
   template <class C>
   __host__ __device__ __forceinline__ bool at(int index, Tile& tile) const {
     if (index >= *count * columns) return false;
-    // The bands in front have as many tiles for each of their row tiles, so this one is of the same band.
+    // The bands before have as many tiles for each of their row tiles, so this one is of the same band.
     const RowTile& of_band = tiles[index / columns];
     const int in_band = index - of_band.band * columns, column = in_band / of_band.band_rows;
     const RowTile& listed = tiles[of_band.band + in_band - column * of_band.band_rows];
@@ -357,7 +357,7 @@ template <class Offset>
 __global__ __launch_bounds__(32) void list_row_tiles_kernel(const Offset* offsets, int groups, int tile_rows, int band,
                                                             RowTile* tiles, int* count) {
   const int lane = static_cast<int>(threadIdx.x);
-  int before = 0;  // tiles of the groups in front of these 32
+  int before = 0;  // tiles of the groups before these 32
   for (int first = 0; first < groups; first += 32) {
     const int group = first + lane;
     const int begin = group < groups ? static_cast<int>(offsets[group]) : 0;
