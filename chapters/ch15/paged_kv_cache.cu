@@ -96,6 +96,7 @@ class PagedKvCache final : public Workload {
         written_{setup.scratch<int>(static_cast<std::size_t>(2 * requests_))},
         next_{setup.scratch<int>(static_cast<std::size_t>(requests_))},
         wave_memory_{setup.scratch<int>(static_cast<std::size_t>(requests_ + 2) * BatchMemory::words(requests_))} {
+    // Never fails after contexts(), but counts in the digest that is recorded.
     int tokens = 0;
     for (const int context : contexts_of_) tokens += pages_for(context + outputs) * page_rows;
     if (tokens > budget_tokens) throw Unsupported{"the requests' pages do not fit into the budget at once"};
@@ -221,6 +222,7 @@ class PagedKvCache final : public Workload {
     const Trace trace{{512, 0.55, first == 0 ? 1 : 128, 1536}};
     std::vector<int> lengths;
     for (int i = 0; i < requests; ++i) lengths.push_back(std::min(trace.request(first + i).prompt, 1536));
+    refuse_unless(Fit{lengths, outputs, budget_tokens / page_rows});
     return lengths;
   }
   int context(int request) const { return contexts_of_[static_cast<std::size_t>(request)]; }

@@ -100,5 +100,16 @@ TEST(Pages, RequestsOfThePagedPairFitIntoItsBudget) {
   EXPECT_LE(pages * page_rows, 65536);
 }
 
+TEST(Pages, ARequestTooManyIsRefusedWithBothNumbers) {
+  const std::vector<int> tokens{1, 8, 9, 40};
+  EXPECT_NO_THROW(refuse_unless(Fit{tokens, 8, 1 + 1 + 2 + 3}));
+  try {
+    refuse_unless(Fit{tokens, 8, 6});
+    FAIL() << "seven pages fit into six";
+  } catch (const Unsupported& refused) {
+    EXPECT_STREQ(refused.what(), "the requests need 7 pages of 16 tokens at once, and the cache has 6");
+  }
+}
+
 }  // namespace
 }  // namespace aisp::decoder

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host's side of a paged cache: pages that are handed out, shared and given back, and the table that finds a sequence's.
 #pragma once
+#include <aisp/check.hpp>
 #include <aisp/generators.hpp>
 
 #include <cstddef>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,21 @@ namespace aisp::decoder {
 
 constexpr int page_rows = 16;
 constexpr int pages_for(int tokens) { return (tokens + page_rows - 1) / page_rows; }
+
+// The pages that sequences need in a cache at once, of `tokens` each and `more`, and those that the cache has.
+struct Fit {
+  int needed = 0, available;
+  Fit(std::span<const int> tokens, int more, int pages) : available{pages} {
+    for (const int count : tokens) needed += pages_for(count + more);
+  }
+};
+// Throws Unsupported with both numbers where the cache is too small. Statements `refuse_unless(...)` are no part of a pair's
+// digest (docs/method.md).
+inline void refuse_unless(const Fit& fit) {
+  if (fit.needed > fit.available)
+    throw Unsupported{"the requests need " + std::to_string(fit.needed) + " pages of " + std::to_string(page_rows) +
+                      " tokens at once, and the cache has " + std::to_string(fit.available)};
+}
 
 // Pages with a count of those who hold them. Free ones are handed out in random order, given back ones first.
 class PageAllocator {
