@@ -214,7 +214,7 @@ TEST_F(Obtain, LinksAreMeasuredAfterAllGpusAtOnceAndKept) {
       R"({"ordinal":1,"uuid":"","name":"","figures":[]}],"pairs":[{"from_gpu":0,"to_gpu":1,"path":"","direct":true,"bytes_s":3e11,)"
       R"("both_bytes_s":6e11,"latency_s":7e-7}],"nccl":"","times":[],"missing":["collectives: no NCCL"]}}' >&3; else )" +
       figure("hbm_read", "4e12") + "fi\n" + done);
-  const machine::Topology topology{.machine = machine_, .gpus = std::vector<machine::GpuTopology>(3), .host = {}};
+  const machine::Topology topology{.machine = machine_, .gpus = std::vector<machine::GpuTopology>(3)};
   const ObtainedFabric obtained = obtain_fabric(topology, {0, 2}, options_);
   ASSERT_TRUE(obtained.fabric) << obtained.why_not;
   const Fabric& fabric = *obtained.fabric;
