@@ -141,7 +141,7 @@ class Completion(EndToEnd):
 
         def ask(*words):
             given = " ".join(map(shlex.quote, words))
-            return self.shell("zsh", "-f", "-c", f"compdef() {{ }}; _describe() {{ print -rl ${{(P)3}} }}; _files() {{ print files }}; compset() {{ }}\n"
+            return self.shell("zsh", "-f", "-c", f"compdef() {{ }}; _describe() {{ print -rl -- ${{(P)3}} }}; _files() {{ print files }}; compset() {{ }}\n"
                               f"source completion.zsh; words=({given}) CURRENT={len(words)} PREFIX={shlex.quote(words[-1])}; _aisp")
 
         self.assertTrue(ask("aisp", "ver")[0].startswith("verify:"))
