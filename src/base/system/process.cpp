@@ -20,6 +20,7 @@
 #include "base/error.hpp"
 #include "base/system/clock.hpp"
 #include "base/system/files.hpp"
+#include "base/system/interrupt.hpp"
 #include "base/text.hpp"
 
 extern "C" char** environ;
@@ -299,6 +300,21 @@ ExitState Child::terminate(double grace_s) {
   kill_group(SIGKILL);  // also what outlived the leader
   kill_leftovers();
   return wait();
+}
+
+bool read_results(const Child& child, double limit_s, const std::string& interrupted,
+                  const std::function<void(std::string_view)>& take) {
+  const double deadline_s = monotonic_s() + limit_s;
+  std::string block(1 << 16, '\0');
+  for (double left_s = limit_s; left_s > 0; left_s = deadline_s - monotonic_s()) {
+    if (base::interrupted()) throw Error{Exit::interrupted, interrupted};
+    pollfd ready{child.result_fd(), POLLIN, 0};
+    if (::poll(&ready, 1, static_cast<int>(std::min(left_s, 0.1) * 1e3) + 1) <= 0) continue;
+    const ssize_t got = ::read(child.result_fd(), block.data(), block.size());
+    if (got > 0) take({block.data(), static_cast<std::size_t>(got)});
+    else if (got == 0 || (errno != EAGAIN && errno != EINTR)) return true;
+  }
+  return false;
 }
 
 }  // namespace aisp::base
