@@ -82,6 +82,8 @@ std::string heading(const Record& record) {
                      record.partial.empty() ? "" : ", in part");
 }
 
+std::string heading(const Levels& levels) { return heading(Record{levels.key, levels.measured_utc}); }
+
 std::vector<std::string> missing(const Record& record) {
   std::vector<std::string> lines;
   for (const Figure& figure : record.figures) {

@@ -8,6 +8,7 @@
 
 #include "machine/machine.hpp"
 #include "peak/figures.hpp"
+#include "peak/levels/levels.hpp"
 
 namespace aisp::peak {
 
@@ -19,6 +20,7 @@ std::string sustained_text(Unit unit, const std::optional<Sustained>& sustained)
 std::vector<std::vector<std::string>> table_rows(const Record& record, const machine::Gpu* gpu);
 // "NVIDIA H200, driver 580.159, 700 W; measured 2026-11-21T10:00:00Z"
 std::string heading(const Record& record);
+std::string heading(const Levels& levels);
 // Lists figures that could not be measured, one line each: "FP8: this GPU has no FP8".
 std::vector<std::string> missing(const Record& record);
 
