@@ -17,7 +17,6 @@
 #include "base/system/process.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
-#include "peak/fabric/fabric_parts.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {

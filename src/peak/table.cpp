@@ -9,7 +9,6 @@
 #include "base/text.hpp"
 #include "machine/gpu_specs.hpp"
 #include "machine/nvml.hpp"
-#include "peak/expected.hpp"
 
 namespace aisp::peak {
 namespace {

@@ -9,8 +9,7 @@
 #include "base/text.hpp"
 #include "machine/fake_root.hpp"
 #include "machine/host.hpp"
-#include "machine/json.hpp"
-#include "machine/topology/clusters.hpp"
+#include "machine/machine.hpp"
 #include "places.hpp"
 
 namespace aisp::machine {

@@ -10,7 +10,7 @@
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"
-#include "evidence/comparison/sides.hpp"
+#include "evidence/comparison/comparison.hpp"
 #include "report/analysis/comparison.hpp"
 #include "suite/selection/select.hpp"
 #include "suite/side_by_side.hpp"

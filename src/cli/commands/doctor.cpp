@@ -18,7 +18,7 @@
 #include "cli/requirements.hpp"
 #include "evidence/json.hpp"
 #include "machine/doctor/tcgen05.hpp"
-#include "machine/json.hpp"
+#include "machine/machine.hpp"
 #include "machine/topology/topology.hpp"
 #include "suite/placement.hpp"
 

@@ -8,10 +8,10 @@
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "machine/host.hpp"
-#include "machine/json.hpp"
+#include "machine/machine.hpp"
 #include "machine/nvml.hpp"
 #include "machine/probe/probe_answer.hpp"
-#include "machine/topology/clusters.hpp"
+#include "machine/topology/topology.hpp"
 
 namespace aisp::machine {
 namespace {

@@ -20,7 +20,7 @@
 #include "report/html/html.hpp"
 #include "report/public_run.hpp"
 #include "suite/records/run_folder.hpp"
-#include "suite/selection/not_built.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::cli {
 namespace {
