@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/against.hpp"
+#include "cli/regression_gate.hpp"
 
 #include <fmt/format.h>
 

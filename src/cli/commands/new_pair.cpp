@@ -47,7 +47,8 @@ bool is_among(std::string_view words, const std::string& name) {
 // A pair's name and its folder's are identifiers of C++. These are none, or macros of headers that a pair may include.
 bool is_taken_by_the_language(const std::string& name) {
   return is_among(
-      "alignas alignof and and_eq asm assert auto bitand bitor bool break case catch char char16_t char32_t char8_t "
+      "alignas alignof and and_eq asm"
+      " assert auto bitand bitor bool break case catch char char16_t char32_t char8_t "
       "class co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue "
       "decltype default delete do double dynamic_cast else enum errno explicit export extern false float for friend "
       "goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected "

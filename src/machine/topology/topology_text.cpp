@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "base/math/fit.hpp"
+#include "base/layout.hpp"
 #include "base/text.hpp"
 #include "machine/ceilings.hpp"
 #include "machine/chips.hpp"
