@@ -34,6 +34,9 @@ ALLOWED = {
     "cli": {"base", "evidence", "knowledge", "machine", "measure", "pair", "peak", "profile", "report", "run", "suite", "aisp"},
 }
 
+# Folders in one folder that include each other. This list may only become shorter.
+CIRCLES = {("report/markdown", "report/pictures")}
+
 PURE = {"evidence", "report"}  # must be usable and testable without CUDA
 HOST_LIBRARIES = re.compile(r"^(fmt|nlohmann|CLI|gtest|gmock)/")
 CUDA = re.compile(r"^(cuda|cub|cupti|cublas|cufft|curand|cusparse|cusolver|cudnn|nvtx3|nccl|nvml|nvrtc|nvJitLink|cooperative_groups|thrust|device_|"
@@ -107,9 +110,31 @@ class Tree:
                 else:
                     self.check_source(file, number, quote, name, folder)
             self.check_reached(file, top, folder)
+        self.check_circles()
         for file, number in writers[1:]:
             self.problem(file, number, f"aisp_version.hpp changes with every commit; {writers[0][0].name} includes it already")
         return self.problems
+
+    def check_circles(self):
+        """Checks that of two folders in one folder of src at most one includes the other, by way of further ones too."""
+        arrows = {}  # from folder to folder, and an include that is one
+        for file in self.files:
+            if not file.is_relative_to(self.root / "src"):
+                continue
+            folder = file.relative_to(self.root / "src").parent
+            for number, quote, name in self.includes[file]:
+                other = Path(name).parent
+                if quote == '"' and folder != other and len(folder.parts) > 1 and folder.parent == other.parent:
+                    arrows.setdefault(str(folder), {}).setdefault(str(other), (file, number))
+        for start, nexts in sorted(arrows.items()):
+            for first, (file, number) in sorted(nexts.items()):
+                seen, waiting = set(), [first]
+                while waiting:
+                    here = waiting.pop()
+                    seen.add(here)
+                    waiting.extend(set(arrows.get(here, ())) - seen)
+                if start in seen and tuple(sorted((start, first))) not in CIRCLES:
+                    self.problem(file, number, f"src/{start} and src/{first} include each other; move what both need up or to one side")
 
     def check_common(self, file, number, quote, name):
         if CUTLASS.match(name) and not file.is_relative_to(self.root / "src" / "libraries"):

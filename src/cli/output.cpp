@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
-#include "base/math/fit.hpp"
+#include "base/layout.hpp"
 #include "base/system/files.hpp"
 #include "base/system/terminal.hpp"
 #include "base/text.hpp"

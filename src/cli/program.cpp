@@ -14,6 +14,7 @@
 #include "base/system/process.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/completion.hpp"
 #include "cli/output.hpp"
 #include "machine/doctor/tcgen05.hpp"
 #include "machine/machine.hpp"
@@ -41,7 +42,9 @@ int answer_descriptor(int argc, char** argv) {
 // A child whose parent was killed outright must not hold a GPU for ever.
 void die_with_parent() { ::prctl(PR_SET_PDEATHSIG, SIGKILL); }
 
-bool is_hidden_command(int argc, char** argv) { return argc > 1 && std::string_view{argv[1]}.substr(0, 2) == "__"; }
+bool is_hidden_command(int argc, char** argv) { return argc > 1 && std::string_view{argv[1]}.starts_with("__"); }
+
+bool asks_for_completions(int argc, char** argv) { return argc > 1 && std::string_view{argv[1]} == "__complete"; }
 
 Exit run_hidden_command(int argc, char** argv) {
   const std::string_view name{argv[1]};
@@ -133,10 +136,11 @@ void reject_empty_words(int argc, char** argv) {
 Exit run_program(int argc, char** argv) {
   // Turns a silent death at the file size limit into an error like that of a full disk.
   ::signal(SIGXFSZ, SIG_IGN);
-  if (is_hidden_command(argc, argv)) return run_hidden_command(argc, argv);
+  const bool completes = asks_for_completions(argc, argv);
+  if (is_hidden_command(argc, argv) && !completes) return run_hidden_command(argc, argv);
   // A reader that goes away (aisp ... | head) must end in an error that is reported, not in a silent death.
   ::signal(SIGPIPE, SIG_IGN);
-  reject_empty_words(argc, argv);
+  if (!completes) reject_empty_words(argc, argv);
 
   Action action;
   const std::vector<std::string> command_line = words_of(argc, argv);
@@ -167,6 +171,10 @@ Exit run_program(int argc, char** argv) {
   add_explain(app, action);
   add_new(app, action);
   add_completion(app, action);
+  if (completes) {
+    print(completions(app, {argv + 2, argv + argc}));
+    return Exit::good;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

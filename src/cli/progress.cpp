@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "base/math/fit.hpp"
+#include "base/layout.hpp"
 #include "base/system/clock.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"

@@ -2,10 +2,13 @@
 // Code shared by commands that work from recorded expectations.
 #pragma once
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "evidence/expectations/expectations.hpp"
+#include "evidence/manifest.hpp"
+#include "evidence/result.hpp"
 #include "evidence/run_record.hpp"
 #include "report/markdown/chapter_table.hpp"
 
@@ -30,5 +33,10 @@ std::vector<evidence::RunRecord> read_found(const std::filesystem::path& folder)
 
 // The pairs of this executable, in the order of the registry.
 std::vector<report::KnownPair> known_pairs();
+
+// Records what a run measured below `folder`, and says on stderr what of it was not fit to be expected and why.
+void record_expectations(const evidence::SuiteResult& suite, const evidence::Manifest& manifest, const std::string& folder);
+// The same of several runs, one after the other.
+void record_expectations(std::span<const evidence::RunRecord> runs, const std::string& folder);
 
 }  // namespace aisp::cli

@@ -10,12 +10,11 @@
 
 #include "base/system/terminal.hpp"
 #include "base/text.hpp"
-#include "cli/commands/against.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
-#include "cli/record_expectations.hpp"
 #include "cli/recorded.hpp"
+#include "cli/regression_gate.hpp"
 #include "cli/requirements.hpp"
 #include "evidence/cost_check.hpp"
 #include "evidence/json.hpp"

@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"
-#include "suite/settings/configuration_file.hpp"
+#include "suite/settings/configuration.hpp"
 
 namespace aisp::cli {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "base/json_integer.hpp"
+#include "base/json_fields.hpp"
 #include "evidence/fields.hpp"
 #include "evidence/profile/profile_fields.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "machine/json.hpp"
+#include "machine/machine.hpp"
 
 #include "base/json_fields.hpp"
 

@@ -8,7 +8,6 @@
 #include "base/hardware_key.hpp"
 #include "base/system/interrupt.hpp"
 #include "machine/host.hpp"
-#include "machine/json.hpp"
 #include "machine/probe/probe_answer.hpp"
 
 namespace aisp::machine {

@@ -2,6 +2,7 @@
 // The description of this machine: found out once per command, by a child process, because the CUDA driver may hang or crash.
 #pragma once
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -106,5 +107,9 @@ std::string cuda_version_text(int version);
 
 // Returns the key of the GPUs given, by ordinal (base/hardware_key.hpp); "host" for none.
 std::string hardware_key(const Machine& machine, const std::vector<int>& gpus);
+
+// As the child that asked the driver tells it, and `aisp doctor --json`. What is unknown is left out.
+void to_json(nlohmann::json& json, const Machine& machine);
+void from_json(const nlohmann::json& json, Machine& machine);
 
 }  // namespace aisp::machine

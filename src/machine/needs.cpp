@@ -9,7 +9,7 @@
 #include "base/text.hpp"
 #include "machine/architectures.hpp"
 #include "machine/chips.hpp"
-#include "machine/library/library_files.hpp"
+#include "machine/library/library_search.hpp"
 
 namespace aisp::machine {
 namespace {

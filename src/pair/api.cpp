@@ -5,13 +5,27 @@
 #include <aisp/tolerance.hpp>
 #include <aisp/workload.hpp>
 
+#include <fmt/format.h>
+#include <aisp/check.hpp>
+#include <aisp/dispatch.hpp>
+#include <aisp/tensor_map.hpp>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <stdexcept>
 #include <string>
 
 namespace aisp {
 namespace detail {
+
+void not_compiled_for(std::string_view name, std::uint64_t value, std::initializer_list<std::uint64_t> compiled) {
+  std::string list;
+  for (const std::uint64_t& each : compiled) {
+    const char* const before = &each == compiled.begin() ? "" : &each + 1 == compiled.end() ? " or " : ", ";
+    list += fmt::format("{}{}", before, each);
+  }
+  throw Unsupported{fmt::format("{} must be {}, not {}; nothing else is compiled", name, list, value)};
+}
 
 void number_does_not_fit() { throw std::logic_error{"a number is too large for the kernel's parameter"}; }
 
@@ -64,6 +78,25 @@ Tolerance resolve(const Tolerance& tolerance, ElementType type) {
   const double sums = of_sums * std::sqrt(2 * operands * operands + chain * accumulator * accumulator);
   const double storing = (stored > accumulator ? of_stored : of_sums) * stored;
   return within(std::sqrt(storing * storing + sums * sums));
+}
+
+CUtensorMap tensor_map(CUtensorMapDataType type, const void* device, std::span<const std::uint64_t> sizes,
+                       std::span<const std::uint64_t> strides, std::span<const std::uint32_t> box, CUtensorMapSwizzle swizzle,
+                       CUtensorMapInterleave interleave, CUtensorMapFloatOOBfill outside) {
+  static const auto encode = [] {
+    auto* const function = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled", 12000);
+    if (function == nullptr) throw Unsupported{"the driver knows no tensor maps"};
+    return function;
+  }();
+  constexpr std::array<std::uint32_t, 5> ones = {1, 1, 1, 1, 1};
+  CUtensorMap map{};
+  const CUresult status =
+      encode(&map, type, static_cast<std::uint32_t>(sizes.size()), const_cast<void*>(device), sizes.data(), strides.data(),
+             box.data(), ones.data(), interleave, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, outside);
+  if (status != CUDA_SUCCESS)
+    throw std::runtime_error{"cuTensorMapEncodeTiled refuses a tensor of " + std::to_string(sizes.size()) +
+                             " dimensions: CUresult " + std::to_string(status)};
+  return map;
 }
 
 }  // namespace aisp

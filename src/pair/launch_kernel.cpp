@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pair/launch_kernel.hpp"
+#include "pair/launch_state.hpp"
 
 #include <fmt/format.h>
 #include <aisp/check.hpp>

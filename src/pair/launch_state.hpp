@@ -3,6 +3,7 @@
 #include <aisp/launch.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
@@ -53,5 +54,9 @@ class LaunchState final : public Launch {
   std::vector<Pending> pending_;
   std::vector<cudaEvent_t> events_;  // the i-th belongs to the i-th pending mark; kept for the next sample
 };
+
+// Throw Unsupported with the needed and the available amount; bytes are of one block, static ones included.
+void demand_shared_memory(std::size_t needed, std::size_t available);
+void demand_clusters(unsigned blocks, bool has_clusters);
 
 }  // namespace aisp::pair

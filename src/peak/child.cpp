@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peak/child.hpp"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
@@ -16,11 +14,9 @@
 #include "base/system/clock.hpp"
 #include "base/system/crash_trace.hpp"
 #include "base/system/files.hpp"
-#include "base/system/interrupt.hpp"
 #include "base/system/process.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
-#include "peak/fabric/fabric_parts.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {
@@ -83,9 +79,10 @@ struct Told {
   std::vector<std::string> crash;  // where it died; base::stack_text reads it
 };
 
-// Lines as far as they are complete; `text` keeps the rest.
-void take_lines(std::string& text, Told& told) {
+// Takes lines as far as they are complete; `text` keeps the rest.
+void take_lines(std::string_view part, std::string& text, Told& told) {
   Answer& answer = told.answer;
+  text += part;
   std::size_t end = 0;
   while ((end = text.find('\n')) != std::string::npos) {
     const json line = json::parse(text.substr(0, end), nullptr, false);
@@ -99,24 +96,6 @@ void take_lines(std::string& text, Told& told) {
     if (line.contains("crash")) told.crash = line.at("crash").get<std::vector<std::string>>();
     told.done = told.done || line.contains("done");
   }
-}
-
-enum class End { closed, late, interrupted };
-
-End read_answer(base::Child& child, double limit_s, Told& told) {
-  const double deadline_s = base::monotonic_s() + limit_s;
-  std::string text, block(1 << 16, '\0');
-  while (base::monotonic_s() < deadline_s) {
-    if (base::interrupted()) return End::interrupted;
-    pollfd ready{child.result_fd(), POLLIN, 0};
-    if (::poll(&ready, 1, 100) <= 0) continue;
-    const ssize_t got = ::read(child.result_fd(), block.data(), block.size());
-    if (got > 0) text.append(block, 0, static_cast<std::size_t>(got));
-    take_lines(text, told);
-    if (got == 0) return End::closed;
-    if (got < 0 && errno != EAGAIN && errno != EINTR) return End::closed;
-  }
-  return End::late;
 }
 
 }  // namespace
@@ -148,11 +127,13 @@ Answer ask(const Request& request) try {
                      .result_pipe = true}};
   Told told;
   Answer& answer = told.answer;
-  const End end = read_answer(child, request.limit_s, told);
-  if (end != End::closed) child.terminate(0.5);
-  if (end == End::interrupted) throw base::Error{base::Exit::interrupted, "interrupted; nothing was kept"};
-  if (end == End::late) answer.trouble = "it was not done within " + base::human_duration(request.limit_s);
-  if (end == End::late && !told.next.empty()) answer.trouble += " (" + told.next + ")";
+  std::string text;
+  const auto take = [&](std::string_view part) { take_lines(part, text, told); };
+  if (!base::read_results(child, request.limit_s, "interrupted; nothing was kept", take)) {
+    child.terminate(0.5);
+    answer.trouble = "it was not done within " + base::human_duration(request.limit_s);
+    if (!told.next.empty()) answer.trouble += " (" + told.next + ")";
+  }
   if (told.done || !answer.trouble.empty()) return answer;
   const std::optional<base::ExitState> state = child.wait(5);
   answer.trouble = "the process that measures ended early (" + (state ? state->text() : std::string{"it hangs"}) + ")";

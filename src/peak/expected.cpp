@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/expected.hpp"
+#include "peak/table.hpp"
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "base/text.hpp"
-#include "peak/fabric/fabric_parts.hpp"
 #include "peak/kernels.hpp"
 #include "peak/parts.hpp"
 

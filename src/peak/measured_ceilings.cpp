@@ -60,14 +60,14 @@ machine::Ceilings measured_over(machine::Ceilings known, const Record& record, b
 }
 
 machine::Ceilings best_known(const machine::Gpu& gpu, const std::string& driver, bool with_peers) {
-  const Cached cached = load(base::cache_folder(), key_of(gpu, driver));
+  const Cached<Record> cached = load<Record>(base::cache_folder(), key_of(gpu, driver));
   machine::Ceilings known = machine::provisional_ceilings(gpu);
-  return cached.record ? measured_over(std::move(known), *cached.record, with_peers) : known;
+  return cached.kept ? measured_over(std::move(known), *cached.kept, with_peers) : known;
 }
 
 machine::Ceilings best_known(const machine::Host& host) {
-  const Cached cached = load(base::cache_folder(), key_of(host));
-  return cached.record ? measured_over(machine::host_ceilings(), *cached.record, false) : machine::host_ceilings();
+  const Cached<Record> cached = load<Record>(base::cache_folder(), key_of(host));
+  return cached.kept ? measured_over(machine::host_ceilings(), *cached.kept, false) : machine::host_ceilings();
 }
 
 }  // namespace aisp::peak

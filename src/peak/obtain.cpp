@@ -45,18 +45,20 @@ std::vector<base::FileLock> lock_all(const machine::Machine& machine, const std:
 
 std::optional<Record> cached(const Key& key, const Options& options) {
   if (options.refresh) return std::nullopt;
-  Cached found = load(base::cache_folder(), key);
+  Cached<Record> found = load<Record>(base::cache_folder(), key);
   if (!found.warning.empty()) options.note(found.warning);
-  if (found.record && (!found.record->partial.empty() || (found.record->quick && !options.quick))) return std::nullopt;
-  return found.record;
+  if (found.kept && (!found.kept->partial.empty() || (found.kept->quick && !options.quick))) return std::nullopt;
+  return found.kept;
 }
 
-void keep(const Record& record, const Options& options) {
+template <class Kept>
+Obtained<Kept> kept(Kept record, const char* what, const Options& options) {
   try {
     store(base::cache_folder(), record);
   } catch (const base::Error& error) {
-    options.note(fmt::format("the ceilings are not kept for other commands: {}", error.what()));
+    options.note(fmt::format("the {} are not kept for other commands: {}", what, error.what()));
   }
+  return {.record = std::move(record)};
 }
 
 Request request_of(std::vector<std::string> gpus, const Options& options, Part part = Part::all) {
@@ -67,16 +69,15 @@ Request request_of(std::vector<std::string> gpus, const Options& options, Part p
           .executable = options.executable};
 }
 
-Obtained conclude(const Key& key, Answer answer, const Options& options) {
+Obtained<Record> conclude(const Key& key, Answer answer, const Options& options) {
   const bool any = std::any_of(answer.figures.begin(), answer.figures.end(), [](const Figure& f) { return f.measured(); });
   if (!any) {
     const bool told = answer.trouble.empty() && !answer.figures.empty();
     return {.why_not = told ? answer.figures.front().why_not : answer.trouble};
   }
   if (!answer.trouble.empty()) options.note("not everything was measured: " + answer.trouble);
-  Record record{key, base::utc_now(), options.quick, std::move(answer.trouble), std::move(answer.figures)};
-  keep(record, options);
-  return {.record = std::move(record)};
+  return kept(Record{key, base::utc_now(), options.quick, std::move(answer.trouble), std::move(answer.figures)}, "ceilings",
+              options);
 }
 
 // Asks the first GPU of each group.
@@ -126,27 +127,6 @@ void complete(Answer& answer, const std::vector<std::string>& gpus, const std::s
   answer = std::move(again);
 }
 
-ObtainedLevels levels_by(const std::vector<std::string>& gpus, const Key& key, const std::string& what,
-                         const machine::Machine& machine, const Options& options) {
-  if (!options.refresh)
-    if (std::optional<Levels> known = load_levels(base::cache_folder(), key))
-      return {.levels = std::move(known), .from_cache = true};
-  const std::vector<base::FileLock> locks = lock_all(machine, {gpus}, options);
-  options.note("measuring the memory levels of " + what);
-  Request request = request_of(gpus, options);
-  request.levels = true;
-  request.limit_s = full_limit_s;
-  Answer answer = ask(request);
-  if (!answer.levels) return {.why_not = answer.trouble};
-  answer.levels->key = key;
-  try {
-    store(base::cache_folder(), *answer.levels);
-  } catch (const base::Error& error) {
-    options.note(fmt::format("the memory levels are not kept for other commands: {}", error.what()));
-  }
-  return {.levels = std::move(answer.levels)};
-}
-
 // "GPU 0 (NVIDIA H200)", "GPUs 0, 1, 2, 3 (NVIDIA H200)"
 std::string words_for(const machine::Machine& machine, const std::vector<int>& ordinals) {
   std::vector<std::string> names;
@@ -165,8 +145,9 @@ std::string how_long(const Options& options, std::size_t gpus) {
 
 }  // namespace
 
-std::vector<Obtained> obtain_gpus(const machine::Machine& machine, const std::vector<int>& ordinals, const Options& options) {
-  std::vector<Obtained> obtained(ordinals.size());
+std::vector<Obtained<Record>> obtain_gpus(const machine::Machine& machine, const std::vector<int>& ordinals,
+                                          const Options& options) {
+  std::vector<Obtained<Record>> obtained(ordinals.size());
   std::vector<std::size_t> open;  // positions of those that nobody has measured
   std::vector<int> open_ordinals;
   std::vector<std::vector<std::string>> groups;
@@ -194,7 +175,7 @@ std::vector<Obtained> obtain_gpus(const machine::Machine& machine, const std::ve
   return obtained;
 }
 
-Obtained obtain_host(const machine::Machine& machine, const Options& options) {
+Obtained<Record> obtain_host(const machine::Machine& machine, const Options& options) {
   const Key key = key_of(machine.host);
   if (std::optional<Record> record = cached(key, options)) return {.record = std::move(record), .from_cache = true};
   options.note("measuring the ceilings of the host's memory: a few seconds");
@@ -203,17 +184,27 @@ Obtained obtain_host(const machine::Machine& machine, const Options& options) {
   return conclude(key, std::move(answer), options);
 }
 
-ObtainedLevels obtain_levels(const machine::Machine& machine, int ordinal, const Options& options) {
-  const machine::Gpu& gpu = machine.gpus.at(static_cast<std::size_t>(ordinal));
-  const std::string what = fmt::format("GPU {} ({}): up to a minute", ordinal, gpu.name);
-  return levels_by({gpu.uuid}, key_of(gpu, machine.driver_version), what, machine, options);
+Obtained<Levels> obtain_levels(const machine::Machine& machine, std::optional<int> gpu, const Options& options) {
+  const machine::Gpu* const device = gpu ? &machine.gpus.at(static_cast<std::size_t>(*gpu)) : nullptr;
+  const Key key = device != nullptr ? key_of(*device, machine.driver_version) : key_of(machine.host);
+  if (!options.refresh)
+    if (Cached<Levels> known = load<Levels>(base::cache_folder(), key); known.kept)
+      return {.record = std::move(known.kept), .from_cache = true};
+  std::vector<std::string> uuids;
+  if (device != nullptr) uuids.push_back(device->uuid);
+  const std::vector<base::FileLock> locks = lock_all(machine, {uuids}, options);
+  options.note(fmt::format("measuring the memory levels of {}: up to a minute",
+                           device != nullptr ? fmt::format("GPU {} ({})", *gpu, device->name) : "the host"));
+  Request request = request_of(std::move(uuids), options);
+  request.levels = true;
+  request.limit_s = full_limit_s;
+  Answer answer = ask(request);
+  if (!answer.levels) return {.why_not = answer.trouble};
+  answer.levels->key = key;
+  return kept(std::move(*answer.levels), "memory levels", options);
 }
 
-ObtainedLevels obtain_levels_of_host(const machine::Machine& machine, const Options& options) {
-  return levels_by({}, key_of(machine.host), "the host: up to a minute", machine, options);
-}
-
-ObtainedFabric obtain_fabric(const machine::Topology& topology, const std::vector<int>& ordinals, const Options& options) {
+Obtained<Fabric> obtain_fabric(const machine::Topology& topology, const std::vector<int>& ordinals, const Options& options) {
   const machine::Machine& machine = topology.machine;
   std::vector<std::string> uuids;
   for (const int ordinal : ordinals) uuids.push_back(machine.gpus.at(static_cast<std::size_t>(ordinal)).uuid);
@@ -244,12 +235,7 @@ ObtainedFabric obtain_fabric(const machine::Topology& topology, const std::vecto
     pair.path = machine::path_text(topology, static_cast<std::size_t>(pair.from), static_cast<std::size_t>(pair.to));
   }
   fabric.key = fabric_key(machine, ordinals);
-  try {
-    store(base::cache_folder(), fabric);
-  } catch (const base::Error& error) {
-    options.note(fmt::format("the links are not kept for other commands: {}", error.what()));
-  }
-  return {.fabric = std::move(fabric)};
+  return kept(std::move(fabric), "links", options);
 }
 
 void ensure(const machine::Machine& machine, const std::vector<int>& gpus, Options options) {
@@ -268,7 +254,7 @@ void ensure(const machine::Machine& machine, const std::vector<int>& gpus, Optio
     }
   };
   attempt(words_for(machine, gpus), [&] {
-    const std::vector<Obtained> obtained = obtain_gpus(machine, gpus, options);
+    const std::vector<Obtained<Record>> obtained = obtain_gpus(machine, gpus, options);
     for (std::size_t i = 0; i < gpus.size(); ++i) complain(fmt::format("GPU {}", gpus[i]), obtained[i].why_not);
   });
   attempt("the host", [&] { complain("the host", obtain_host(machine, options).why_not); });

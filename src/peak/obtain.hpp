@@ -20,8 +20,9 @@ struct Options {
   std::string executable = "/proc/self/exe";
 };
 
+template <class Kept>
 struct Obtained {
-  std::optional<Record> record;
+  std::optional<Kept> record;
   bool from_cache = false;
   std::string why_not;  // why there is no record
 };
@@ -29,24 +30,16 @@ struct Obtained {
 // One for each of the GPUs. What a GPU does by itself is measured on all of them at once, what the host takes part in or GPUs
 // share on one after the other. Locks the GPUs and their peers meanwhile. Throws base::Error when one is taken, or the user
 // interrupts.
-std::vector<Obtained> obtain_gpus(const machine::Machine& machine, const std::vector<int>& ordinals, const Options& options);
-Obtained obtain_host(const machine::Machine& machine, const Options& options);
+std::vector<Obtained<Record>> obtain_gpus(const machine::Machine& machine, const std::vector<int>& ordinals,
+                                          const Options& options);
+Obtained<Record> obtain_host(const machine::Machine& machine, const Options& options);
 
-struct ObtainedLevels {
-  std::optional<Levels> levels;
-  bool from_cache = false;
-  std::string why_not;  // why there are none
-};
 // Obtains the levels of one GPU, which is locked meanwhile, or of the host. Throws as above.
-ObtainedLevels obtain_levels(const machine::Machine& machine, int ordinal, const Options& options);
-ObtainedLevels obtain_levels_of_host(const machine::Machine& machine, const Options& options);
+Obtained<Levels> obtain_levels(const machine::Machine& machine, std::optional<int> gpu, const Options& options);
 
-struct ObtainedFabric {
-  std::optional<Fabric> fabric;  // its `missing` says what could not be measured
-  std::string why_not;           // why there is none
-};
-// Measures, always anew, what is between two GPUs or more, and keeps it for `aisp doctor --topology`. Throws as above.
-ObtainedFabric obtain_fabric(const machine::Topology& topology, const std::vector<int>& ordinals, const Options& options);
+// Measures, always anew, what is between two GPUs or more, and keeps it for `aisp doctor --topology`. Its `missing` says what
+// could not be measured. Throws as above.
+Obtained<Fabric> obtain_fabric(const machine::Topology& topology, const std::vector<int>& ordinals, const Options& options);
 
 // The same for all that a run is about to use, quickly and only where nothing is known; trouble is a note, for recorded
 // ceilings will do. Nothing with AISP_PEAK=off. Throws only when the user interrupts.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "peak/bench.hpp"
+#include "peak/fabric/fabric.hpp"
 #include "peak/levels/levels.hpp"
 
 namespace aisp::peak {
@@ -42,5 +43,19 @@ void measure_host(Bench& bench, const Teller& teller);
 // Without the key, which only whoever asked knows. The host's need no bench.
 Levels measure_gpu_levels(Bench& bench);
 Levels measure_host_levels();
+
+// Hears what is known so far, and what comes next.
+using FabricTeller = std::function<void(const Fabric& so_far, const std::string& next)>;
+
+// All GPUs that CUDA shows here, numbered from 0; without the key, figures, and names of paths.
+Fabric measure_fabric(const FabricTeller& tell);
+// Adds the curves, or why there are none.
+void measure_curves(int gpus, Fabric& fabric, const FabricTeller& tell);
+// At the largest size of the curves. Throws where elements are wrong.
+CollectiveTime measure_collective(int gpus, Collective operation);
+
+// Returns what a rank must have received of an operation with `chunk` elements for each of `ranks`.
+struct Expected;
+Expected expected_of(Collective operation, std::size_t chunk, int rank, int ranks);
 
 }  // namespace aisp::peak

@@ -9,7 +9,6 @@
 #include "base/text.hpp"
 #include "machine/gpu_specs.hpp"
 #include "machine/nvml.hpp"
-#include "peak/expected.hpp"
 
 namespace aisp::peak {
 namespace {
@@ -81,6 +80,8 @@ std::string heading(const Record& record) {
   return fmt::format("{}; measured {}{}{}", text, record.measured_utc, record.quick ? " (quick)" : "",
                      record.partial.empty() ? "" : ", in part");
 }
+
+std::string heading(const Levels& levels) { return heading(Record{levels.key, levels.measured_utc}); }
 
 std::vector<std::string> missing(const Record& record) {
   std::vector<std::string> lines;

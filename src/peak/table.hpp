@@ -4,12 +4,27 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "machine/machine.hpp"
 #include "peak/figures.hpp"
+#include "peak/levels/levels.hpp"
 
 namespace aisp::peak {
+
+struct Reference {
+  double value = 0;
+  std::string source;
+  std::string_view doubt{};  // why it may be wrong; empty: no doubt
+  // Of the reference in `measured`: more is better for rates, and printed as it is for times.
+  double percent(double measured) const { return measured / value * 100; }
+};
+
+// The maker's figure of that GPU; nothing where no sheet states one.
+std::optional<Reference> vendor_figure(const machine::Gpu& gpu, std::string_view id);
+// Returns the figure that our own runs recorded on the same chip.
+std::optional<Reference> recorded_figure(const machine::Gpu& gpu, std::string_view id);
 
 std::string value_text(Unit unit, double value);  // "4.25 TB/s"
 // "675 TFLOP/s, 1455 MHz, 690 W, power cap"; "-" for none
@@ -19,6 +34,7 @@ std::string sustained_text(Unit unit, const std::optional<Sustained>& sustained)
 std::vector<std::vector<std::string>> table_rows(const Record& record, const machine::Gpu* gpu);
 // "NVIDIA H200, driver 580.159, 700 W; measured 2026-11-21T10:00:00Z"
 std::string heading(const Record& record);
+std::string heading(const Levels& levels);
 // Lists figures that could not be measured, one line each: "FP8: this GPU has no FP8".
 std::vector<std::string> missing(const Record& record);
 

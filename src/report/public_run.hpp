@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "evidence/expectations/history.hpp"
+#include "evidence/comparison/history.hpp"
 #include "evidence/run_record.hpp"
 
 namespace aisp::report {

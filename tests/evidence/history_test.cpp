@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/expectations/history.hpp"
+#include "evidence/comparison/history.hpp"
 
 #include <gtest/gtest.h>
 

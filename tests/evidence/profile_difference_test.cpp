@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evidence/profile/profile_difference.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -10,8 +9,6 @@
 
 namespace aisp::evidence {
 namespace {
-
-using testing::HasSubstr;
 
 // A variant whose kernels take `kernel_ms` of `span_ms`, one after the other.
 Profile timeline(double span_ms, double kernel_ms, std::size_t launches) {
@@ -24,90 +21,34 @@ Profile timeline(double span_ms, double kernel_ms, std::size_t launches) {
   return profile;
 }
 
-TEST(ProfileDifference, FewerLaunchesAndLessIdle) {
-  EXPECT_EQ(profile_difference(timeline(1.0, 0.39, 40), timeline(0.4, 0.388, 1)),
-            "40 launches became 1; idle fell from 61 % to 3 %");
-}
-
-TEST(ProfileDifference, FasterKernelsInAsManyLaunches) {
-  EXPECT_EQ(profile_difference(timeline(1.74, 1.74, 1), timeline(0.542, 0.542, 1)),
-            "kernel time fell from 1.74 ms to 542 us in as many launches (1)");
-}
-
-TEST(ProfileDifference, FusionExplainsKernelTime) {
-  EXPECT_EQ(profile_difference(timeline(3, 3, 3), timeline(1, 1, 1)),
-            "3 launches became 1; kernel time fell from 3.00 ms to 1.00 ms");
-}
-
-TEST(ProfileDifference, AGraphSavesCallsOfTheHost) {
-  Profile graph = timeline(0.5, 0.39, 40);
+TEST(ProfileDifference, ShowsWhatChanged) {
+  EXPECT_EQ(profile_difference(timeline(1.0, 0.39, 40), timeline(0.4, 0.388, 1)), "launches 40 -> 1, idle 61 % -> 3 %");
+  EXPECT_EQ(profile_difference(timeline(3, 3, 3), timeline(1, 1, 1)), "launches 3 -> 1, kernel time 3.00 ms -> 1.00 ms");
+  Profile graph = timeline(1.0, 0.39, 40);
   graph.launch_calls = 1;
-  EXPECT_THAT(profile_difference(timeline(1.0, 0.39, 40), graph),
-              HasSubstr("40 launch calls of the host became 1 for the same 40 kernels"));
+  EXPECT_EQ(profile_difference(timeline(1.0, 0.39, 40), graph), "launch calls of the host 40 -> 1");
 }
 
-TEST(ProfileDifference, FewerLaunchesInOneGraph) {
-  Profile graph = timeline(0.5, 0.39, 20);
-  graph.launch_calls = 1;
-  EXPECT_EQ(profile_difference(timeline(1.0, 0.39, 40), graph),
-            "40 launches became 20 in 1 call of the host; idle fell from 61 % to 22 %");
-}
-
-TEST(ProfileDifference, MoreCopiesExplainNothing) {
-  Profile before = timeline(10, 5, 1), after = timeline(6, 5, 1);
-  before.idle_percent = after.idle_percent = 0;
-  before.copies = after.copies = {{.direction = "pinned host to device", .count = 1, .bytes = 50e6}};
-  before.copy_ms = after.copy_ms = 5;
-  after.copies[0].count = 6;
-  after.overlap_percent = 80;
-  EXPECT_EQ(profile_difference(before, after), "copy time under kernels rose from 0 % to 80 %");
-}
-
-TEST(ProfileDifference, BytesCopied) {
-  Profile before = timeline(10, 2, 1), after = timeline(3, 2, 1);
+TEST(ProfileDifference, ShowsCopies) {
+  Profile before = timeline(10, 5, 1), after = timeline(10, 5, 1);
   before.copies = {{.direction = "pageable host to device", .count = 1, .bytes = 8.0 * (1 << 20)}};
-  before.copy_ms = 8;
-  after.copies = {{.direction = "pageable host to device", .count = 1, .bytes = 1.0 * (1 << 20)}};
-  after.copy_ms = 1;
-  before.idle_percent = after.idle_percent = 0;
-  EXPECT_EQ(profile_difference(before, after), "bytes copied fell from 8 MiB to 1 MiB");
-}
-
-TEST(ProfileDifference, CopiesThatRunFasterAndUnderKernels) {
-  Profile before = timeline(10, 5, 1), after = timeline(6, 5, 1);
-  before.idle_percent = after.idle_percent = 0;
-  before.copies = {{.direction = "pageable host to device", .count = 1, .bytes = 50e6}};
+  after.copies = {{.direction = "pinned host to device", .count = 2, .bytes = 1.0 * (1 << 20)}};
   before.copy_ms = 5;
-  after.copies = {{.direction = "pinned host to device", .count = 1, .bytes = 50e6}};
   after.copy_ms = 1;
-  EXPECT_EQ(profile_difference(before, after), "copies ran at 50.0 GB/s instead of 10.0 GB/s");
-  after.copy_ms = 5;
-  after.overlap_percent = 92;
-  EXPECT_EQ(profile_difference(before, after), "copy time under kernels rose from 0 % to 92 %");
+  after.overlap_percent = 80;
+  EXPECT_EQ(profile_difference(before, after),
+            "bytes copied 8 MiB -> 1 MiB, copies 1 -> 2, copy time 5.00 ms -> 1.00 ms, copy time under kernels 0 % -> 80 %");
 }
 
-TEST(ProfileDifference, OccupancyAndRegistersStandBehindTheTimeTheyExplain) {
-  Profile before = timeline(2, 2, 1), after = timeline(1, 1, 1);
+TEST(ProfileDifference, ShowsTheHostAndTheLongestKernel) {
+  Profile before = timeline(1, 1, 4), after = timeline(1, 1, 4);
+  before.synchronizations = {{"stream", 4, 0.5}, {stream_wait, 9, 0}};
+  after.synchronizations = {{"device", 1, 0.1}, {stream_wait, 2, 0}};
+  before.allocations = 20;
   before.kernels[0].occupancy_percent = 25;
   before.kernels[0].registers = 128;
-  const std::string text = profile_difference(before, after);
-  EXPECT_THAT(text, HasSubstr("; occupancy rose from 25 % to 100 % (registers 128 to 32)"));
-  EXPECT_LT(text.find("kernel time"), text.find("occupancy"));
-}
-
-TEST(ProfileDifference, WaitsAndAllocations) {
-  Profile before = timeline(1.0, 0.2, 4), after = timeline(0.3, 0.2, 4);
-  before.synchronizations = {{"stream", 4, 0.5}, {stream_wait, 9, 0}};
-  before.allocations = 20;
-  after.synchronizations = {{"device", 1, 0.1}, {stream_wait, 2, 0}};
-  const std::string text = profile_difference(before, after);
-  EXPECT_THAT(text, HasSubstr("idle fell from 80 % to 33 %"));
-  EXPECT_THAT(text, HasSubstr("4 waits of the host became 1"));
-  EXPECT_THAT(text, HasSubstr("20 allocations became none"));
-}
-
-TEST(ProfileDifference, LosesAreSaidToo) {
-  EXPECT_THAT(profile_difference(timeline(1, 1, 1), timeline(2, 2, 1)), HasSubstr("kernel time rose from"));
+  EXPECT_EQ(profile_difference(before, after),
+            "waits of the host 4 -> 1, allocations 20 -> 0, occupancy 25 % -> 100 %, registers 128 -> 32");
 }
 
 TEST(ProfileDifference, NothingChanged) {
@@ -119,10 +60,8 @@ TEST(ProfileDifference, HostPairsSayTheirCpuTime) {
   Profile before, after;
   before.host = HostProfile{.wall_ms = 100, .user_ms = 90, .system_ms = 10, .voluntary_switches = 3, .minor_faults = 5000};
   after.host = HostProfile{.wall_ms = 10, .user_ms = 9, .system_ms = 1, .voluntary_switches = 1, .minor_faults = 4};
-  EXPECT_EQ(
-      profile_difference(before, after),
-      "host pair, no GPU activity: CPU time 100 ms (user 90.0 ms, system 10.0 ms) became 10.0 ms (9.00 ms, 1.00 ms), context "
-      "switches 3 became 1, page faults 5000 became 4");
+  EXPECT_EQ(profile_difference(before, after),
+            "CPU time of user 90.0 ms -> 9.00 ms, of system 10.0 ms -> 1.00 ms, context switches 3 -> 1, page faults 5000 -> 4");
 }
 
 PairResult pair_with(const Profile& before, const Profile& after) {
@@ -140,23 +79,22 @@ TEST(ProfileSentence, ComparesTheBaselineWithTheLesson) {
   PairResult pair = pair_with(timeline(3, 3, 3), timeline(1, 1, 1));
   pair.variants.push_back({.name = "faster", .speedup = Speedup{3, 2.9, 3.1, Verdict::faster}, .profile = timeline(0.5, 0.5, 1)});
   pair.best = "faster";
-  EXPECT_EQ(profile_sentence(pair), "3 launches became 1; kernel time fell from 3.00 ms to 1.00 ms");
+  EXPECT_EQ(profile_sentence(pair), "launches 3 -> 1, kernel time 3.00 ms -> 1.00 ms");
   pair.variants[2].speedup.reset();
-  EXPECT_EQ(profile_sentence(pair), "3 launches became 1; kernel time fell from 3.00 ms to 500 us");
+  EXPECT_EQ(profile_sentence(pair), "launches 3 -> 1, kernel time 3.00 ms -> 500 us");
 }
 
 TEST(ProfileSentence, ComparesTheBaselineWithTheBest) {
-  EXPECT_EQ(profile_sentence(pair_with(timeline(3, 3, 3), timeline(1, 1, 1))),
-            "3 launches became 1; kernel time fell from 3.00 ms to 1.00 ms");
+  EXPECT_EQ(profile_sentence(pair_with(timeline(3, 3, 3), timeline(1, 1, 1))), "launches 3 -> 1, kernel time 3.00 ms -> 1.00 ms");
 }
 
 TEST(ProfileSentence, IsSilentOfIdleTimeThatTheRecorderMade) {
   PairResult pair = pair_with(timeline(1.0, 0.39, 40), timeline(0.4, 0.388, 1));
   pair.variants[0].timing = Timing{.summary = {.median = 0.95}};
   pair.variants[2].timing = Timing{.summary = {.median = 0.39}};
-  EXPECT_EQ(profile_sentence(pair), "40 launches became 1; idle fell from 61 % to 3 %");
+  EXPECT_EQ(profile_sentence(pair), "launches 40 -> 1, idle 61 % -> 3 %");
   pair.variants[0].timing->summary.median = 0.5;
-  EXPECT_EQ(profile_sentence(pair), "40 launches became 1");
+  EXPECT_EQ(profile_sentence(pair), "launches 40 -> 1");
 }
 
 TEST(ProfileSentence, SaysWhyThereIsNone) {

@@ -17,7 +17,7 @@
 #include "knowledge/model_config.hpp"
 #include "report/analysis/analysis.hpp"
 #include "run/wire/protocol.hpp"
-#include "suite/settings/configuration_file.hpp"
+#include "suite/settings/configuration.hpp"
 
 namespace aisp::fuzz {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "base/error.hpp"
 #include "machine/fake_root.hpp"
-#include "machine/library/library_files.hpp"
+#include "machine/library/library_search.hpp"
 
 namespace aisp::machine {
 namespace {

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "machine/fake_root.hpp"
-#include "machine/library/library_files.hpp"
 #include "machine/library/library_search.hpp"
 
 namespace aisp::machine {

@@ -10,7 +10,6 @@
 #include "base/system/clock.hpp"
 #include "base/system/interrupt.hpp"
 #include "machine/fake_root.hpp"
-#include "machine/json.hpp"
 #include "machine/machine.hpp"
 #include "places.hpp"
 

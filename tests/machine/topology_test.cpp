@@ -9,8 +9,7 @@
 #include "base/text.hpp"
 #include "machine/fake_root.hpp"
 #include "machine/host.hpp"
-#include "machine/json.hpp"
-#include "machine/topology/clusters.hpp"
+#include "machine/machine.hpp"
 #include "places.hpp"
 
 namespace aisp::machine {
@@ -20,38 +19,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-// Two sockets of two cores with two threads each, a node a socket.
-void add_processors(FakeRoot& root) {
-  root.file("sys/devices/system/cpu/online", "0-7\n").file("proc/self/status", "Cpus_allowed_list:\t0-7\n");
-  root.file("proc/cpuinfo", "model name\t: Test CPU\n").file("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n");
-  for (int cpu = 0; cpu < 8; ++cpu) {
-    const std::string folder = "sys/devices/system/cpu/cpu" + std::to_string(cpu);
-    const int core = cpu % 4, socket = core / 2;
-    const std::string core_cpus = std::to_string(core) + "," + std::to_string(core + 4);
-    root.file(folder + "/topology/physical_package_id", std::to_string(socket));
-    root.file(folder + "/topology/core_cpus_list", core_cpus);
-    root.file(folder + "/cache/index0/level", "1").file(folder + "/cache/index0/type", "Data");
-    root.file(folder + "/cache/index0/size", "48K").file(folder + "/cache/index0/shared_cpu_list", core_cpus);
-    root.file(folder + "/cache/index0/coherency_line_size", "64").file(folder + "/cache/index0/ways_of_associativity", "12");
-    root.file(folder + "/cache/index3/level", "3").file(folder + "/cache/index3/type", "Unified");
-    root.file(folder + "/cache/index3/size", "32M");
-    root.file(folder + "/cache/index3/shared_cpu_list", socket == 0 ? "0-1,4-5" : "2-3,6-7");
-  }
-  root.file("sys/devices/system/node/online", "0-1\n");
-  root.file("sys/devices/system/node/node0/cpulist", "0-1,4-5\n").file("sys/devices/system/node/node0/distance", "10 21\n");
-  root.file("sys/devices/system/node/node1/cpulist", "2-3,6-7\n").file("sys/devices/system/node/node1/distance", "21 10\n");
-  root.file("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal:       4194304 kB\n");
-}
-
-// A device at its place in the tree of bridges, and its name among all devices.
-void add_pci(FakeRoot& root, const std::string& way, const std::string& address, int node) {
-  root.file("sys/devices/" + way + "/" + address + "/numa_node", std::to_string(node));
-  std::filesystem::create_directories(root.path() / "sys/bus/pci/devices");
-  std::filesystem::create_symlink(root.path() / "sys/devices" / way / address, root.path() / "sys/bus/pci/devices" / address);
-}
-
 Topology two_gpus() {
-  Topology topology{.machine = machine_with({h200(), h200()}), .gpus = {}, .host = {}};
+  Topology topology{.machine = machine_with({h200(), h200()}), .gpus = {}};
   topology.machine.gpus[1].pci = "0000:05:00.0";
   for (Gpu& gpu : topology.machine.gpus) {
     gpu.numa_node = 0;
@@ -78,98 +47,14 @@ std::size_t longest_line(const std::string& text) {
   return longest;
 }
 
-TEST(HostTopologyTest, CountsSocketsCoresAndCaches) {
-  FakeRoot root;
-  add_processors(root);
-  const HostTopology host = read_host_topology(read_host(root.path()), {}, root.path());
-  EXPECT_EQ(host.sockets, 2);
-  EXPECT_EQ(host.cores, 4);
-  ASSERT_EQ(host.caches.size(), 2u);
-  EXPECT_EQ(host.caches[0].bytes, 48u << 10);
-  EXPECT_EQ(host.caches[0].ways, 12);
-  EXPECT_THAT(host.caches[0].shared_by, ElementsAre(ElementsAre(0, 4), ElementsAre(1, 5), ElementsAre(2, 6), ElementsAre(3, 7)));
-  EXPECT_EQ(host.caches[1].bytes, 32u << 20);
-  EXPECT_EQ(host.caches[1].ways, std::nullopt);
-  EXPECT_EQ(last_level_cache_bytes(root.path()), 64u << 20) << "one in each socket";
-  EXPECT_THAT(host.caches[1].shared_by, ElementsAre(ElementsAre(0, 1, 4, 5), ElementsAre(2, 3, 6, 7)));
-  EXPECT_THAT(host.numa_distances, ElementsAre(ElementsAre(10, 21), ElementsAre(21, 10)));
-}
-
-TEST(HostTopologyTest, ReadsSizesOfPages) {
-  FakeRoot root;
-  root.file("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
-  root.file("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "2\n");
-  root.file("sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "1\n");
-  root.file("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0\n");
-  const HostTopology host = read_host_topology({}, {}, root.path());
-  EXPECT_EQ(host.transparent_huge_pages, "madvise");
-  ASSERT_EQ(host.huge_pages.size(), 2u);
-  EXPECT_EQ(host.huge_pages[0].page_bytes, 2u << 20);
-  EXPECT_EQ(host.huge_pages[1].page_bytes, 1u << 30);
-  EXPECT_EQ(host.huge_pages[1].total, 2);
-  EXPECT_EQ(host.huge_pages[1].free, 1);
-}
-
-TEST(HostTopologyTest, FindsNetworkDevicesWithTheirWayToTheGpu) {
-  FakeRoot root;
-  const std::string bridge = "pci0000:00/0000:00:01.0/0000:01:00.0";
-  add_pci(root, bridge + "/0000:02:00.0", "0000:04:00.0", 1);  // the GPU
-  add_pci(root, bridge + "/0000:02:01.0", "0000:06:00.0", 1);
-  const std::string device = "sys/devices/" + bridge + "/0000:02:01.0/0000:06:00.0";
-  root.file(device + "/infiniband/mlx5_0/node_guid", "0");
-  root.file("sys/class/net/eth0/type", "1")
-      .file("sys/class/net/eth0/operstate", "up\n")
-      .file("sys/class/net/eth0/speed", "200000");
-  std::filesystem::create_symlink(root.path() / device, root.path() / "sys/class/net/eth0/device");
-  root.file("sys/class/net/lo/type", "772");
-  root.file("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE");
-  root.file("sys/class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE\n")
-      .file("sys/class/infiniband/mlx5_1/ports/1/rate", "400 Gb/sec (4X NDR)");
-  root.file("sys/class/infiniband/mlx5_1/ports/1/link_layer", "InfiniBand\n");
-  const HostTopology host = read_host_topology({}, {h200()}, root.path());
-  ASSERT_EQ(host.nics.size(), 2u) << "loopback has no device, and mlx5_0 is eth0";
-  EXPECT_EQ(host.nics[0].name, "eth0");
-  EXPECT_EQ(host.nics[0].kind, "ethernet");
-  EXPECT_EQ(host.nics[0].rdma_device, "mlx5_0");
-  EXPECT_EQ(host.nics[0].pci, "0000:06:00.0");
-  EXPECT_EQ(host.nics[0].numa_node, 1);
-  EXPECT_EQ(host.nics[0].bits_s, 200e9);
-  EXPECT_THAT(host.nics[0].gpu_paths, ElementsAre("PIX"));
-  EXPECT_EQ(host.nics[1].kind, "infiniband");
-  EXPECT_EQ(host.nics[1].state, "ACTIVE");
-  EXPECT_EQ(host.nics[1].bits_s, 400e9);
-  EXPECT_THAT(host.nics[1].gpu_paths, ElementsAre(""));
-}
-
-TEST(HostTopologyTest, KnowsNothingWhereNothingIsTold) {
-  const FakeRoot root;
-  const Topology topology{.machine = machine_without_gpu(), .gpus = {}, .host = read_host_topology({}, {}, root.path())};
-  EXPECT_EQ(topology.host.sockets, std::nullopt);
-  EXPECT_THAT(topology.host.caches, testing::IsEmpty());
-  std::vector<std::string> names;
-  for (const Unknown& unknown : unknowns(topology)) names.push_back(unknown.what);
-  EXPECT_THAT(names, testing::IsSupersetOf({"sockets", "cores", "CPU caches", "NUMA nodes", "transparent huge pages", "GPUs"}));
+TEST(TopologyTest, KnowsNothingWithoutAGpu) {
+  const Topology topology{.machine = machine_without_gpu(), .gpus = {}};
+  const std::vector<Unknown> list = unknowns(topology);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(list[0].what, "GPUs");
   const std::string text = topology_text(topology);
-  EXPECT_THAT(text, HasSubstr("unknown sockets (/sys does not tell)"));
   EXPECT_THAT(text, HasSubstr("no CUDA device: no NVIDIA driver; install NVIDIA driver 580 or newer"));
   EXPECT_THAT(text, Not(HasSubstr("Legend")));
-}
-
-TEST(PciPath, SaysWhatLiesBetween) {
-  FakeRoot root;
-  add_pci(root, "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0", "0000:03:00.0", 0);
-  add_pci(root, "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:01.0", "0000:04:00.0", 0);
-  add_pci(root, "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:02.0/0000:05:00.0/0000:06:00.0", "0000:07:00.0", 0);
-  add_pci(root, "pci0000:00/0000:00:02.0", "0000:08:00.0", 0);
-  add_pci(root, "pci0000:40/0000:40:01.0", "0000:41:00.0", 0);
-  add_pci(root, "pci0000:80/0000:80:01.0", "0000:81:00.0", 1);
-  const auto path = [&](const char* other) { return pci_path(root.path(), "0000:03:00.0", other); };
-  EXPECT_EQ(path("0000:04:00.0"), "PIX");
-  EXPECT_EQ(path("0000:07:00.0"), "PXB");
-  EXPECT_EQ(path("0000:08:00.0"), "PHB");
-  EXPECT_EQ(path("0000:41:00.0"), "NODE");
-  EXPECT_EQ(path("0000:81:00.0"), "SYS");
-  EXPECT_EQ(path("0000:99:00.0"), "") << "unknown";
 }
 
 TEST(GpcProbe, JoinsWhatSharedACluster) {
@@ -246,7 +131,7 @@ void expect_fields(const nlohmann::json& schema, const char* part, const nlohman
   for (const auto& [name, field] : fields.items()) EXPECT_TRUE(object.contains(name)) << part << " lacks " << name;
 }
 
-// Machines without a GPU see no other part of the schema than the host's.
+// End-to-end tests on machines without a GPU see no part of it.
 TEST(TopologyTest, GpuHasTheFieldsOfTheSchema) {
   const auto schema = nlohmann::json::parse(base::read_file(source_folder() / "docs/schema/topology.schema.json"));
   const nlohmann::json gpu = topology_json(two_gpus())["gpus"][1];
@@ -278,11 +163,10 @@ TEST(TopologyTest, GoesThroughThePipeUnchanged) {
   EXPECT_EQ(back.peers[1].ancestor, 50);
 }
 
-TEST(TopologyTest, ProbeThatDiesLeavesTheHost) {
+TEST(TopologyTest, ProbeThatDiesSaysWhy) {
   const Topology topology = probe_topology(5, "/no/such/program");
   EXPECT_THAT(topology.gpus, testing::IsEmpty());
   EXPECT_THAT(topology.machine.cuda_error, HasSubstr("/no/such/program"));
-  EXPECT_GT(topology.machine.host.cpus_usable, 0);
 }
 
 // The kernel may bring the child down; what needs no kernel is asked again without it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pair/launch_kernel.hpp"
+#include "pair/launch_state.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -26,15 +26,15 @@ Record sample() {
 class Cache : public testing::Test {
  protected:
   void write(const std::string& text) {
-    const std::filesystem::path file = cache_file(folder_.path(), sample().key);
+    const std::filesystem::path file = cache_file<Record>(folder_.path(), sample().key);
     std::filesystem::create_directories(file.parent_path());
     std::ofstream{file} << text;
   }
-  std::string text() { return base::read_file(cache_file(folder_.path(), sample().key)); }
+  std::string text() { return base::read_file(cache_file<Record>(folder_.path(), sample().key)); }
   void expect_unusable(const std::string& why) {
-    const Cached cached = load(folder_.path(), sample().key);
-    EXPECT_FALSE(cached.record);
-    EXPECT_THAT(cached.warning, HasSubstr(cache_file(folder_.path(), sample().key).string()));
+    const auto cached = load<Record>(folder_.path(), sample().key);
+    EXPECT_FALSE(cached.kept);
+    EXPECT_THAT(cached.warning, HasSubstr(cache_file<Record>(folder_.path(), sample().key).string()));
     EXPECT_THAT(cached.warning, HasSubstr(why));
     EXPECT_EQ(cached.warning.find('\n'), std::string::npos);
   }
@@ -46,21 +46,21 @@ TEST_F(Cache, HoldsFilesThatCleanKnows) {
   const std::regex ours{base::cached_files};
   Key host = sample().key;
   host.of = key_of_host;
-  for (const auto& file : {cache_file("/cache", host), levels_file("/cache", host), cache_file("/cache", sample().key),
-                           levels_file("/cache", sample().key)})
+  for (const auto& file : {cache_file<Record>("/cache", host), cache_file<Levels>("/cache", host),
+                           cache_file<Record>("/cache", sample().key), cache_file<Levels>("/cache", sample().key)})
     EXPECT_TRUE(std::regex_match(file.lexically_relative("/cache").string(), ours)) << file;
 }
 
 TEST_F(Cache, GivesBackWhatWasStored) {
   store(folder_.path(), sample());
-  const Cached cached = load(folder_.path(), sample().key);
-  ASSERT_TRUE(cached.record) << cached.warning;
-  EXPECT_EQ(cached.record->measured_utc, "2026-11-21T10:00:00Z");
-  ASSERT_NE(cached.record->find("hbm_copy"), nullptr);
-  EXPECT_EQ(cached.record->find("hbm_copy")->value, 4.25e12);
-  EXPECT_EQ(cached.record->find("hbm_copy")->sustained->sm_clock_mhz, 1980);
-  EXPECT_EQ(cached.record->find("fp8"), nullptr) << "it was not measured";
-  EXPECT_EQ(cached.record->figures.at(1).why_not, "this GPU has no FP8");
+  const auto cached = load<Record>(folder_.path(), sample().key);
+  ASSERT_TRUE(cached.kept) << cached.warning;
+  EXPECT_EQ(cached.kept->measured_utc, "2026-11-21T10:00:00Z");
+  ASSERT_NE(cached.kept->find("hbm_copy"), nullptr);
+  EXPECT_EQ(cached.kept->find("hbm_copy")->value, 4.25e12);
+  EXPECT_EQ(cached.kept->find("hbm_copy")->sustained->sm_clock_mhz, 1980);
+  EXPECT_EQ(cached.kept->find("fp8"), nullptr) << "it was not measured";
+  EXPECT_EQ(cached.kept->figures.at(1).why_not, "this GPU has no FP8");
 }
 
 TEST_F(Cache, NothingOfAnotherGpuDriverOrPowerLimit) {
@@ -70,8 +70,8 @@ TEST_F(Cache, NothingOfAnotherGpuDriverOrPowerLimit) {
   driver.driver = "590.1";
   limit.power_limit_w = 500;
   for (const Key& other : {gpu, driver, limit}) {
-    const Cached cached = load(folder_.path(), other);
-    EXPECT_FALSE(cached.record);
+    const auto cached = load<Record>(folder_.path(), other);
+    EXPECT_FALSE(cached.kept);
     EXPECT_EQ(cached.warning, "");
   }
 }
@@ -101,14 +101,14 @@ TEST_F(Cache, BrokenFilesAreOneWarning) {
 TEST_F(Cache, StoringReplacesABrokenFileAndLeavesNothingElse) {
   write("broken");
   store(folder_.path(), sample());
-  EXPECT_TRUE(load(folder_.path(), sample().key).record);
+  EXPECT_TRUE(load<Record>(folder_.path(), sample().key).kept);
   std::size_t files = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator{folder_.path() / "peak"}) ++files;
   EXPECT_EQ(files, 1u);
 }
 
 TEST_F(Cache, NoFolderNoRecord) {
-  EXPECT_FALSE(load({}, sample().key).record);
+  EXPECT_FALSE(load<Record>({}, sample().key).kept);
   EXPECT_ANY_THROW(store({}, sample()));
 }
 

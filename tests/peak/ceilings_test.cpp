@@ -74,7 +74,7 @@ TEST(BestKnown, TakesTheCachedRecordOfThisDriverOnly) {
   host.cpus_usable = 8;
   EXPECT_EQ(best_known(host).host_copy_bytes_s, 0);
   store(home.path() / "aisp",
-        {.key = key_of(host), .measured_utc = "2026-11-21T10:00:00Z", .figures = {{.id = "host_copy", .value = 2e11}}});
+        Record{.key = key_of(host), .measured_utc = "2026-11-21T10:00:00Z", .figures = {{.id = "host_copy", .value = 2e11}}});
   EXPECT_EQ(best_known(host).host_copy_bytes_s, 2e11);
   unsetenv("XDG_CACHE_HOME");
 }

@@ -19,9 +19,9 @@ TEST(FabricOfAMachine, CopiesAndCollectivesArePlausibleAndRight) {
   setenv("NCCL_NVLS_ENABLE", "0", 0);  // NVLink multicast is not allowed on every machine
   std::vector<int> ordinals(gpus);
   std::iota(ordinals.begin(), ordinals.end(), 0);
-  const ObtainedFabric obtained = obtain_fabric(topology, ordinals, {.purpose = "a test", .executable = aisp_path()});
-  ASSERT_TRUE(obtained.fabric) << obtained.why_not;
-  const Fabric& fabric = *obtained.fabric;
+  const auto obtained = obtain_fabric(topology, ordinals, {.purpose = "a test", .executable = aisp_path()});
+  ASSERT_TRUE(obtained.record) << obtained.why_not;
+  const Fabric& fabric = *obtained.record;
   EXPECT_THAT(fabric.missing, testing::IsEmpty());
   ASSERT_EQ(fabric.pairs.size(), gpus * (gpus - 1));
   for (const FabricPair& pair : fabric.pairs) {

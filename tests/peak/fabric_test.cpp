@@ -13,9 +13,8 @@
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "peak/fabric/collective_kernels.hpp"
-#include "peak/fabric/fabric_parts.hpp"
 #include "peak/fabric/fabric_table.hpp"
-#include "peak/fabric/slow.hpp"
+#include "peak/parts.hpp"
 
 namespace aisp::peak {
 namespace {

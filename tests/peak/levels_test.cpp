@@ -54,13 +54,13 @@ TEST(Levels, AreKeptForTheSameMachineAlone) {
   const base::ScratchDirectory folder;
   const std::filesystem::path cache = folder.path();
   store(cache, levels_of_h200());
-  ASSERT_TRUE(load_levels(cache, levels_of_h200().key));
+  ASSERT_TRUE(load<Levels>(cache, levels_of_h200().key).kept);
   Key other = levels_of_h200().key;
   other.driver = "590";
-  EXPECT_FALSE(load_levels(cache, other));
-  base::write_atomically(levels_file(cache, levels_of_h200().key), "{");
-  EXPECT_FALSE(load_levels(cache, levels_of_h200().key));
-  EXPECT_FALSE(load_levels({}, levels_of_h200().key));
+  EXPECT_FALSE(load<Levels>(cache, other).kept);
+  base::write_atomically(cache_file<Levels>(cache, levels_of_h200().key), "{");
+  EXPECT_FALSE(load<Levels>(cache, levels_of_h200().key).kept);
+  EXPECT_FALSE(load<Levels>({}, levels_of_h200().key).kept);
 }
 
 TEST(Levels, AreATableWithWhatIsStated) {

@@ -49,7 +49,7 @@ class Obtain : public testing::Test {
     return R"(echo '{"figure":{"id":")" + id + R"(","value":)" + value + R"(,"how":"x","why_not":""}}' >&3)" + "\n";
   }
 
-  Obtained gpu_0() { return obtain_gpus(machine_, {0}, options_).front(); }
+  Obtained<Record> gpu_0() { return obtain_gpus(machine_, {0}, options_).front(); }
   void add_gpu() {
     machine::Gpu gpu = machine_.gpus[0];
     gpu.ordinal = static_cast<int>(machine_.gpus.size());
@@ -71,13 +71,13 @@ const std::string done = "echo '{\"done\":true}' >&3\n";
 
 TEST_F(Obtain, MeasuresOnceThenReadsTheCache) {
   child(figure("hbm_copy", "4e12") + done);
-  const Obtained first = gpu_0();
+  const auto first = gpu_0();
   ASSERT_TRUE(first.record) << first.why_not;
   EXPECT_FALSE(first.from_cache);
   EXPECT_THAT(notes_, ElementsAre(HasSubstr("measuring the ceilings of GPU 0 (NVIDIA H200)")));
   EXPECT_THAT(base::read_file(folder_.path() / "request"), HasSubstr("GPU-1"));
   child("exit 1");
-  const Obtained second = gpu_0();
+  const auto second = gpu_0();
   ASSERT_TRUE(second.record);
   EXPECT_TRUE(second.from_cache);
   EXPECT_EQ(second.record->find("hbm_copy")->value, 4e12);
@@ -99,7 +99,7 @@ TEST_F(Obtain, AQuickRecordIsEnoughForWhoAsksForOne) {
 }
 
 TEST_F(Obtain, BrokenCacheIsOneWarningAndMeasuredAgain) {
-  const auto file = cache_file(folder_.path() / "aisp", key_of(machine_.host));
+  const auto file = cache_file<Record>(folder_.path() / "aisp", key_of(machine_.host));
   std::filesystem::create_directories(file.parent_path());
   std::ofstream{file} << "{";
   child(figure("host_copy", "1e11") + done);
@@ -112,13 +112,13 @@ TEST_F(Obtain, BrokenCacheIsOneWarningAndMeasuredAgain) {
 
 TEST_F(Obtain, WhatAChildToldBeforeItDiedIsKeptUntilTheNextCommand) {
   child(figure("hbm_copy", "4e12") + "echo '{\"crash\":[\"/no/such/file+0x10\"]}' >&3\nkill -SEGV $$\n");
-  const Obtained obtained = gpu_0();
+  const auto obtained = gpu_0();
   ASSERT_TRUE(obtained.record);
   EXPECT_NE(obtained.record->find("hbm_copy"), nullptr);
   EXPECT_THAT(notes_, ElementsAre(HasSubstr("measuring"), HasSubstr("measuring the ceilings of GPU 0 again"),
                                   HasSubstr("killed by SIGSEGV), it crashed in\n#0 /no/such/file+0x10")));
   child(figure("hbm_copy", "4e12") + figure("fp32", "6e13") + done);
-  const Obtained next = gpu_0();
+  const auto next = gpu_0();
   EXPECT_FALSE(next.from_cache);
   EXPECT_EQ(next.record->partial, "");
   EXPECT_TRUE(gpu_0().from_cache);
@@ -129,7 +129,7 @@ TEST_F(Obtain, ACrashThatHappensOnceCostsNoFigure) {
   child(figure("hbm_copy", "4e12") + "mkdir " + once + " && kill -SEGV $$\n" +
         R"(echo '{"figure":{"id":"hbm_copy","value":0,"how":"","why_not":"no time"}}' >&3)" + "\n" + figure("fp32", "6e13") +
         done);
-  const Obtained obtained = gpu_0();
+  const auto obtained = gpu_0();
   ASSERT_TRUE(obtained.record);
   EXPECT_EQ(obtained.record->partial, "");
   EXPECT_NE(obtained.record->find("fp32"), nullptr);
@@ -166,9 +166,9 @@ case "$request" in
 esac
 echo '{"done":true}' >&3
 )";
-  const std::vector<Obtained> obtained = obtain_gpus(machine_, {0, 1, 2}, options_);
+  const auto obtained = obtain_gpus(machine_, {0, 1, 2}, options_);
   ASSERT_EQ(obtained.size(), 3u);
-  for (const Obtained& each : obtained) {
+  for (const auto& each : obtained) {
     ASSERT_TRUE(each.record) << each.why_not;
     EXPECT_NE(each.record->find("hbm_copy"), nullptr) << "the chips were not measured at once";
     EXPECT_NE(each.record->find("peer_copy"), nullptr);
@@ -214,18 +214,18 @@ TEST_F(Obtain, LinksAreMeasuredAfterAllGpusAtOnceAndKept) {
       R"({"ordinal":1,"uuid":"","name":"","figures":[]}],"pairs":[{"from_gpu":0,"to_gpu":1,"path":"","direct":true,"bytes_s":3e11,)"
       R"("both_bytes_s":6e11,"latency_s":7e-7}],"nccl":"","times":[],"missing":["collectives: no NCCL"]}}' >&3; else )" +
       figure("hbm_read", "4e12") + "fi\n" + done);
-  const machine::Topology topology{.machine = machine_, .gpus = std::vector<machine::GpuTopology>(3), .host = {}};
-  const ObtainedFabric obtained = obtain_fabric(topology, {0, 2}, options_);
-  ASSERT_TRUE(obtained.fabric) << obtained.why_not;
-  const Fabric& fabric = *obtained.fabric;
+  const machine::Topology topology{.machine = machine_, .gpus = std::vector<machine::GpuTopology>(3)};
+  const auto obtained = obtain_fabric(topology, {0, 2}, options_);
+  ASSERT_TRUE(obtained.record) << obtained.why_not;
+  const Fabric& fabric = *obtained.record;
   EXPECT_THAT(fabric.missing, ElementsAre("collectives: no NCCL"));
   ASSERT_EQ(fabric.gpus.size(), 2u);
   EXPECT_EQ(fabric.gpus[1].ordinal, 2);
   EXPECT_EQ(fabric.gpus[1].uuid, "GPU-3");
   EXPECT_EQ(fabric.gpus[1].find("hbm_read")->value, 4e12);
   EXPECT_NE(fabric.find(0, 2), nullptr);
-  EXPECT_TRUE(load_fabric(folder_.path() / "aisp", fabric_key(machine_, {0, 2})));
-  EXPECT_FALSE(load_fabric(folder_.path() / "aisp", fabric_key(machine_, {0, 1})));
+  EXPECT_TRUE(load<Fabric>(folder_.path() / "aisp", fabric_key(machine_, {0, 2})).kept);
+  EXPECT_FALSE(load<Fabric>(folder_.path() / "aisp", fabric_key(machine_, {0, 1})).kept);
 }
 
 TEST_F(Obtain, LinksThatHangSayAtWhat) {

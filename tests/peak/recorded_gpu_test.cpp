@@ -4,7 +4,7 @@
 
 #include "machine/machine.hpp"
 #include "peak/child.hpp"
-#include "peak/expected.hpp"
+#include "peak/table.hpp"
 #include "places.hpp"
 
 namespace aisp::peak {

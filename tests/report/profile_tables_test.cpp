@@ -49,7 +49,7 @@ evidence::PairResult profiled_pair() {
 
 TEST(ProfileTables, ShowWhatAVariantDid) {
   const std::string text = profile_markdown(profiled_pair());
-  EXPECT_THAT(text, HasSubstr("3 launches became 1; kernel time fell from 4.20 ms to 500 us."));
+  EXPECT_THAT(text, HasSubstr("launches 3 -> 1, kernel time 4.20 ms -> 500 us, bytes copied 1 MiB -> 0 B, copies 2 -> 0."));
   EXPECT_THAT(text, HasSubstr("direct&lt;float \\| 3>")) << "a bar in a name does not end its cell";
   EXPECT_THAT(text, HasSubstr("| 512 x 512 and 1 more | 256 |"));
   EXPECT_THAT(text, HasSubstr("75 % (registers)"));
@@ -75,13 +75,13 @@ TEST(ProfileTables, NothingWithoutAProfile) {
 }
 
 TEST(ProfileTables, TheSentenceStandsBelowThePairsLineAndInItsPages) {
-  const std::string sentence = "3 launches became 1; kernel time fell from 4.20 ms to 500 us";
+  const std::string sentence = "launches 3 -> 1, kernel time 4.20 ms -> 500 us, bytes copied 1 MiB -> 0 B, copies 2 -> 0";
   EXPECT_THAT(pair_line(profiled_pair(), base::Painter{}), testing::EndsWith("\n  " + sentence));
   EXPECT_THAT(pair_markdown(profiled_pair()), HasSubstr(sentence));
   HtmlReport report;
   report.run.pairs = {profiled_pair()};
   const std::string page = opened(html_report(report));
-  EXPECT_THAT(page, HasSubstr("3 launches became 1; kernel time fell from 4.20 ms to 500 \u00b5s"));
+  EXPECT_THAT(page, HasSubstr("launches 3 -&gt; 1, kernel time 4.20 ms -&gt; 500 \u00b5s"));
   EXPECT_THAT(page, HasSubstr("theoretical occupancy"));
   EXPECT_THAT(page, HasSubstr("direct&lt;float | 3&gt;"));
 }

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "suite/settings/configuration_file.hpp"
 
 namespace aisp::suite {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/selection/not_built.hpp"
+#include "suite/selection/select.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -82,6 +82,14 @@ class Checker(TemporaryTree):
         self.wrong("src/run/wire/a.hpp", '#include "run/child/child.hpp"\n', "src/run/wire may not include src/run/child")
         self.wrong("src/report/html/a.cpp", '#include "machine/gpu.hpp"\n', "src/report may not include src/machine")
 
+    def test_folders_beside_each_other_form_no_circle(self):
+        self.write("src/evidence/one/a.hpp", '#include "evidence/two/b.hpp"\n')
+        self.write("src/evidence/two/b.hpp", "#include <string>\n")
+        self.write("src/evidence/three/c.hpp", "#include <string>\n")
+        self.assertEqual(self.check().returncode, 0)
+        self.write("src/evidence/two/b.hpp", '#include "evidence/three/c.hpp"\n')
+        self.wrong("src/evidence/three/c.hpp", '#include "evidence/one/a.hpp"\n', "src/evidence/three and src/evidence/one include each other")
+
     def test_pure_folders_never_see_cuda(self):
         self.wrong("src/report/a.cpp", "#include <cuda_runtime.h>\n", "stays free of CUDA")
         self.wrong("src/evidence/a.cpp", "#include <aisp/pair.hpp>\n", "stays free of CUDA")

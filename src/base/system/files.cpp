@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/system/descriptor.hpp"
 #include "base/system/places.hpp"
 
 namespace aisp::base {

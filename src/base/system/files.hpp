@@ -2,14 +2,44 @@
 // Files. Everything here throws base::Error with the file's name and the system's reason; disk trouble is Exit::unfit, bad input
 // Exit::usage.
 #pragma once
+#include <unistd.h>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace aisp::base {
+
+// A file descriptor that is closed with it.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_{number} {}
+  ~Descriptor() { close(); }
+  Descriptor(Descriptor&& other) noexcept : number_{other.release()} {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    if (this != &other) reset(other.release());
+    return *this;
+  }
+  int get() const { return number_; }
+  bool open() const { return number_ >= 0; }
+  int release() { return std::exchange(number_, -1); }
+  // Returns what close() of the system returns; 0 if nothing is open.
+  int close() {
+    const int number = release();
+    return number >= 0 ? ::close(number) : 0;
+  }
+  void reset(int number = -1) {
+    close();
+    number_ = number;
+  }
+
+ private:
+  int number_ = -1;
+};
 
 inline constexpr std::size_t default_read_limit_bytes = std::size_t{256} << 20;
 

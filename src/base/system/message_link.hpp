@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/system/descriptor.hpp"
+#include "base/system/files.hpp"
 
 namespace aisp::base {
 

@@ -13,13 +13,19 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/system/clock.hpp"
 #include "base/system/files.hpp"
+#include "base/system/interrupt.hpp"
 #include "base/text.hpp"
 
 extern "C" char** environ;
@@ -166,6 +172,36 @@ std::string new_mark() {
          std::to_string(static_cast<long long>(monotonic_s() * 1e6));
 }
 
+std::string slurp(const std::filesystem::path& file) {
+  std::ifstream stream{file, std::ios::binary};
+  // Reading fails if the process ends meanwhile; an iterator would throw.
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+struct ProcessStat {
+  std::string name;
+  char state = 'Z';
+  pid_t group = 0;
+};
+
+// "PID (name) S PPID PGRP ..."; the name may hold blanks and parentheses, so the last ')' ends it.
+ProcessStat read_stat(const std::filesystem::path& process) {
+  const std::string text = slurp(process / "stat");
+  const std::size_t open = text.find('('), close = text.rfind(')');
+  if (open == std::string::npos || close == std::string::npos) return {};
+  ProcessStat stat{.name = text.substr(open + 1, close - open - 1)};
+  pid_t parent = 0;
+  std::istringstream{text.substr(close + 1)} >> stat.state >> parent >> stat.group;
+  return stat;
+}
+
+bool has_mark(const std::filesystem::path& process, const std::string& mark) {
+  const std::string environment = '\0' + slurp(process / "environ") + '\0';
+  return environment.find('\0' + mark + '\0') != std::string::npos;
+}
+
 }  // namespace
 
 bool is_stopped(pid_t process) {
@@ -299,6 +335,45 @@ ExitState Child::terminate(double grace_s) {
   kill_group(SIGKILL);  // also what outlived the leader
   kill_leftovers();
   return wait();
+}
+
+bool read_results(const Child& child, double limit_s, const std::string& interrupted,
+                  const std::function<void(std::string_view)>& take) {
+  const double deadline_s = monotonic_s() + limit_s;
+  std::string block(1 << 16, '\0');
+  for (double left_s = limit_s; left_s > 0; left_s = deadline_s - monotonic_s()) {
+    if (base::interrupted()) throw Error{Exit::interrupted, interrupted};
+    pollfd ready{child.result_fd(), POLLIN, 0};
+    if (::poll(&ready, 1, static_cast<int>(std::min(left_s, 0.1) * 1e3) + 1) <= 0) continue;
+    const ssize_t got = ::read(child.result_fd(), block.data(), block.size());
+    if (got > 0) take({block.data(), static_cast<std::size_t>(got)});
+    else if (got == 0 || (errno != EAGAIN && errno != EINTR)) return true;
+  }
+  return false;
+}
+
+std::vector<Leftover> find_leftovers(pid_t group, const std::string& mark) {
+  std::vector<Leftover> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator{"/proc", ignored}) {
+    const pid_t pid = static_cast<pid_t>(std::atol(entry.path().filename().c_str()));
+    if (pid <= 1 || pid == ::getpid()) continue;
+    const ProcessStat stat = read_stat(entry.path());
+    if (stat.state == 'Z' || stat.state == 'X') continue;
+    if (stat.group == group || has_mark(entry.path(), mark)) found.push_back({pid, stat.name, stat.group == group});
+  }
+  return found;
+}
+
+std::vector<Leftover> kill_leftovers(pid_t group, const std::string& mark) {
+  const std::vector<Leftover> first = find_leftovers(group, mark);
+  std::vector<Leftover> now = first;
+  for (int attempt = 0; !now.empty() && attempt < 50; ++attempt) {
+    for (const Leftover& leftover : now) ::kill(leftover.pid, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds{2});
+    now = find_leftovers(group, mark);
+  }
+  return first;
 }
 
 }  // namespace aisp::base

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -86,6 +88,11 @@ class Child {
   std::optional<ExitState> state_;
   bool cleaned_up_ = false;
 };
+
+// Passes what a child writes to its result pipe to `take` until the pipe is closed. Returns whether it was; false: not within
+// limit_s. Throws base::Error (interrupted) with `interrupted` when the user interrupts.
+bool read_results(const Child& child, double limit_s, const std::string& interrupted,
+                  const std::function<void(std::string_view)>& take);
 
 // Whether a signal has stopped the process (SIGSTOP, SIGTSTP), or a debugger.
 bool is_stopped(pid_t process);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/against.hpp"
+#include "cli/regression_gate.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"
-#include "evidence/comparison/sides.hpp"
+#include "evidence/comparison/comparison.hpp"
 #include "report/analysis/comparison.hpp"
 #include "suite/selection/select.hpp"
 #include "suite/side_by_side.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion and the man page, made from the commands as they are, so that neither can say what is not.
+// Scripts for completion, and the man page, which is made from the commands as they are.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,8 +8,7 @@
 #include "base/build_info.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
-#include "cli/completion/completion_shells.hpp"
-#include "cli/completion/completion_values.hpp"
+#include "cli/completion.hpp"
 #include "cli/output.hpp"
 
 namespace aisp::cli {
@@ -17,6 +16,65 @@ namespace {
 
 using base::Error;
 using base::Exit;
+
+// Each script asks `aisp __complete` for candidates, so that it knows what its aisp knows.
+constexpr const char* bash_script = R"sh(# bash completion for aisp, from `aisp completion bash`
+_aisp() {
+  local line=${COMP_LINE:0:COMP_POINT} current=${COMP_WORDS[COMP_CWORD]} words answer begin
+  read -ra words <<< "$line"
+  if [[ $line == *[[:blank:]] ]]; then words+=(""); fi
+  # readline cuts words at colons, which targets hold, and at equals signs, and replaces only what follows the last of them.
+  if [[ $current == : || $current == "=" ]]; then current=; fi
+  begin=${words[-1]%"$current"}
+  COMPREPLY=()
+  while IFS= read -r answer; do
+    if [[ $answer == :files ]]; then
+      compopt -o default 2>/dev/null
+    else
+      answer=${answer%%$'\t'*}
+      COMPREPLY+=("${answer#"$begin"}")
+    fi
+  done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
+}
+complete -F _aisp aisp
+)sh";
+
+constexpr const char* zsh_script = R"sh(#compdef aisp
+# zsh completion for aisp, from `aisp completion zsh`
+_aisp() {
+  local -a candidates
+  local line files
+  for line in "${(@f)$("${(Q)words[1]}" __complete "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}"; do
+    if [[ $line == :files ]]; then
+      files=yes
+    elif [[ -n $line ]]; then
+      line=${line//:/\\:}
+      candidates+=(${line/$'\t'/:})
+    fi
+  done
+  _describe -V 'aisp' candidates
+  if [[ -n $files ]]; then
+    compset -P '--*='
+    _files
+  fi
+}
+if [[ $funcstack[1] == _aisp ]]; then _aisp "$@"; else compdef _aisp aisp; fi
+)sh";
+
+constexpr const char* fish_script = R"sh(# fish completion for aisp, from `aisp completion fish`
+function __aisp_complete
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    for line in ($words[1] __complete $words[2..-1] "$current" 2>/dev/null)
+        if test $line = :files
+            __fish_complete_path "$current"
+        else
+            echo $line
+        end
+    end
+end
+complete -c aisp -f -a '(__aisp_complete)'
+)sh";
 
 // A line of running text: a backslash, a hyphen and a dot or quote at its beginning mean something to troff.
 std::string roff(const std::string& text) {
@@ -57,9 +115,9 @@ std::string man_page(const CLI::App& app) {
 }
 
 Exit complete(const CLI::App& app, const std::string& shell) {
-  if (shell == "bash") print(bash_script(app));
-  else if (shell == "zsh") print(zsh_script(app));
-  else if (shell == "fish") print(fish_script(app));
+  if (shell == "bash") print(bash_script);
+  else if (shell == "zsh") print(zsh_script);
+  else if (shell == "fish") print(fish_script);
   else if (shell == "man") print(man_page(app));
   else throw Error{Exit::usage, fmt::format("completion '{}': must be bash, zsh, fish or man", base::one_line(shell, 40))};
   return Exit::good;

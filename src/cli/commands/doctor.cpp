@@ -18,7 +18,7 @@
 #include "cli/requirements.hpp"
 #include "evidence/json.hpp"
 #include "machine/doctor/tcgen05.hpp"
-#include "machine/json.hpp"
+#include "machine/machine.hpp"
 #include "machine/topology/topology.hpp"
 #include "suite/placement.hpp"
 
@@ -110,7 +110,7 @@ void add_doctor(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("doctor", "find problems that make benchmarks fail, be skipped or mislead");
   command->add_flag("--json", options->json, "as JSON, with everything known about the machine");
   command->add_flag("--topology", options->topology,
-                    "what this machine is made of: GPCs, SMs, caches, NVLink, NUMA and PCIe, read from the system");
+                    "what the GPUs are made of and how they are connected: GPCs, SMs, memory, PCIe and NVLink, as found");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where runs are written [artifacts]")->type_name("DIR");
   add_require(*command, options->require, "exit 4 unless there is a GPU (gpu), or this hardware (h200, 2x_h100); repeats");
   command->add_option("--color", options->color, "auto, always or never [auto]")->type_name("WHEN");

@@ -26,7 +26,7 @@
 #include "pair/code.hpp"
 #include "report/numbers.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/selection/not_built.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::cli {
 namespace {

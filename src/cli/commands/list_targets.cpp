@@ -15,7 +15,7 @@
 #include "evidence/json.hpp"
 #include "pair/all_variants.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/selection/not_built.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::cli {
 namespace {

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <memory>
 #include <regex>
-#include <set>
 #include <string_view>
 
 #include "base/system/files.hpp"
@@ -39,112 +38,30 @@ bool good_name(const std::string& name) {
   return std::regex_match(name, form);
 }
 
+// Whether `words`, which blanks separate, have `name`.
+bool is_among(std::string_view words, const std::string& name) {
+  const std::vector<std::string> all = base::split(words, ' ');
+  return std::ranges::find(all, name) != all.end();
+}
+
 // A pair's name and its folder's are identifiers of C++. These are none, or macros of headers that a pair may include.
 bool is_taken_by_the_language(const std::string& name) {
-  static const std::set<std::string_view> words{"alignas",
-                                                "alignof",
-                                                "and",
-                                                "and_eq",
-                                                "asm",
-                                                "assert",
-                                                "auto",
-                                                "bitand",
-                                                "bitor",
-                                                "bool",
-                                                "break",
-                                                "case",
-                                                "catch",
-                                                "char",
-                                                "char16_t",
-                                                "char32_t",
-                                                "char8_t",
-                                                "class",
-                                                "co_await",
-                                                "co_return",
-                                                "co_yield",
-                                                "compl",
-                                                "concept",
-                                                "const",
-                                                "const_cast",
-                                                "consteval",
-                                                "constexpr",
-                                                "constinit",
-                                                "continue",
-                                                "decltype",
-                                                "default",
-                                                "delete",
-                                                "do",
-                                                "double",
-                                                "dynamic_cast",
-                                                "else",
-                                                "enum",
-                                                "errno",
-                                                "explicit",
-                                                "export",
-                                                "extern",
-                                                "false",
-                                                "float",
-                                                "for",
-                                                "friend",
-                                                "goto",
-                                                "if",
-                                                "inline",
-                                                "int",
-                                                "long",
-                                                "mutable",
-                                                "namespace",
-                                                "new",
-                                                "noexcept",
-                                                "not",
-                                                "not_eq",
-                                                "nullptr",
-                                                "operator",
-                                                "or",
-                                                "or_eq",
-                                                "private",
-                                                "protected",
-                                                "public",
-                                                "register",
-                                                "reinterpret_cast",
-                                                "requires",
-                                                "return",
-                                                "short",
-                                                "signed",
-                                                "sizeof",
-                                                "static",
-                                                "static_assert",
-                                                "static_cast",
-                                                "stderr",
-                                                "stdin",
-                                                "stdout",
-                                                "struct",
-                                                "switch",
-                                                "template",
-                                                "this",
-                                                "thread_local",
-                                                "throw",
-                                                "true",
-                                                "try",
-                                                "typedef",
-                                                "typeid",
-                                                "typename",
-                                                "union",
-                                                "unsigned",
-                                                "using",
-                                                "virtual",
-                                                "void",
-                                                "volatile",
-                                                "wchar_t",
-                                                "while",
-                                                "xor",
-                                                "xor_eq"};
-  return words.contains(name);
+  return is_among(
+      "alignas alignof and and_eq asm"
+      " assert auto bitand bitor bool break case catch char char16_t char32_t char8_t "
+      "class co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue "
+      "decltype default delete do double dynamic_cast else enum errno explicit export extern false float for friend "
+      "goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected "
+      "public register reinterpret_cast requires return short signed sizeof static static_assert static_cast stderr "
+      "stdin stdout struct switch template this thread_local throw true try typedef typeid typename union unsigned "
+      "using virtual void volatile wchar_t while xor xor_eq",
+      name);
 }
 
 // The script's folder comes first where Python looks for modules, so a script of such a name would be imported in their place, by
 // the script or by what it imports: modules of the standard library, arrays' libraries and what these need.
 bool is_module_of_python(const std::string& name) {
-  static constexpr std::string_view modules =
+  return is_among(
       "abc aifc aisp annotationlib antigravity argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb "
       "binascii binhex bisect builtins bz2 calendar cgi cgitb chunk cmath cmd code codecs codeop collections colorsys "
       "compileall compression concurrent configparser contextlib contextvars copy copyreg crypt csv ctypes cupy curses "
@@ -161,9 +78,8 @@ bool is_module_of_python(const std::string& name) {
       "syslog tabnanny tarfile telnetlib tempfile termios textwrap this threading time timeit tkinter token tokenize "
       "tomllib torch trace traceback tracemalloc triton tty turtle turtledemo types typing unicodedata unittest urllib uu "
       "uuid venv warnings wave weakref webbrowser winreg winsound wsgiref xdrlib xml xmlrpc yaml zipapp zipfile zipimport "
-      "zlib zoneinfo";
-  const std::vector<std::string> all = base::split(modules, ' ');
-  return std::ranges::find(all, name) != all.end();
+      "zlib zoneinfo",
+      name);
 }
 
 // Looks outside of comments.

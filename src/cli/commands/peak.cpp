@@ -2,19 +2,21 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/system/interrupt.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
-#include "cli/commands/peak_levels.hpp"
 #include "cli/commands/peak_links.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "evidence/json.hpp"
 #include "peak/obtain.hpp"
 #include "peak/table.hpp"
+#include "report/pictures/staircase_picture.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -47,22 +49,118 @@ std::vector<int> wanted_gpus(const machine::Machine& machine, const std::vector<
   return gpus;
 }
 
-// One GPU or the host, as text and as JSON.
-struct Shown {
-  std::string text;
+void add_marks(report::Staircase& staircase, const std::vector<peak::Level>& levels) {
+  for (const peak::Level& level : levels)
+    if (level.beyond_bytes > 0)
+      staircase.marks.push_back({level.held_bytes, fmt::format("{}{}", level.name.empty() ? "" : level.name + " ",
+                                                               base::human_bytes(level.held_bytes))});
+}
+
+std::string picture_of(const peak::Levels& levels, const peak::LevelsFound& found) {
+  report::Staircase latency{.title = "Latency over the working set", .y_title = "latency of a load", .unit = " ns"};
+  report::Staircase rate{.title = "Bandwidth over the working set", .y_title = "bandwidth", .unit = " GB/s"};
+  report::Staircase pages{.title = "Latency over the pages' span",
+                          .y_title = fmt::format("latency of a load, one line of each {}", base::human_bytes(levels.page_bytes)),
+                          .unit = " ns"};
+  latency.lines = {{"every line", {}}};
+  rate.lines = {{"every line", {}}};
+  pages.lines = {{"a line of each page", {}}};
+  for (const peak::ChasePoint& point : levels.lines) {
+    latency.lines[0].points.push_back({point.bytes, point.ns});
+    rate.lines[0].points.push_back({point.bytes, point.bytes_s / 1e9});
+  }
+  for (const peak::ChasePoint& point : levels.pages) pages.lines[0].points.push_back({point.bytes, point.ns});
+  add_marks(latency, found.memory);
+  add_marks(rate, found.memory);
+  add_marks(pages, found.translation);
+  return report::staircase_svg(peak::heading(levels), {latency, rate, pages});
+}
+
+// One GPU or the host.
+struct ShownPeak {
+  bool measured = false;
+  std::string text, picture;  // picture: empty without one
   json as_json;
 };
 
-Shown shown_of(const std::string& what, const peak::Obtained& obtained, const machine::Gpu* gpu) {
+// Shows what was obtained; `add` adds to the text, and returns the JSON's member.
+template <class Kept, class Add>
+ShownPeak shown_of(const std::string& what, const char* member, const peak::Obtained<Kept>& obtained, const Add& add) {
   if (!obtained.record)
-    return {fmt::format("{}: not measured: {}\n", what, obtained.why_not), {{"record", nullptr}, {"why_not", obtained.why_not}}};
-  std::string text =
-      fmt::format("{}: {}{}\n", what, peak::heading(*obtained.record), obtained.from_cache ? ", from the cache" : "");
-  text += columns(peak::table_rows(*obtained.record, gpu));
-  for (const std::string& line : peak::doubtful(*obtained.record, gpu))
-    text += fmt::format("doubtful data sheet (?): {}\n", line);
-  for (const std::string& line : peak::missing(*obtained.record)) text += fmt::format("not measured: {}\n", line);
-  return {text, {{"record", peak::with_references(*obtained.record, gpu)}, {"from_cache", obtained.from_cache}, {"why_not", ""}}};
+    return {.text = fmt::format("{}: not measured: {}\n", what, obtained.why_not),
+            .picture = {},
+            .as_json = {{member, nullptr}, {"why_not", obtained.why_not}}};
+  ShownPeak shown{
+      .measured = true,
+      .text = fmt::format("{}: {}{}\n", what, peak::heading(*obtained.record), obtained.from_cache ? ", from the cache" : ""),
+      .picture = {},
+      .as_json = {{"from_cache", obtained.from_cache}, {"why_not", ""}}};
+  shown.as_json[member] = add(*obtained.record, shown);
+  return shown;
+}
+
+ShownPeak shown_figures(const std::string& what, const peak::Obtained<peak::Record>& obtained, const machine::Gpu* gpu) {
+  return shown_of(what, "record", obtained, [&](const peak::Record& record, ShownPeak& shown) {
+    shown.text += columns(peak::table_rows(record, gpu));
+    for (const std::string& line : peak::doubtful(record, gpu)) shown.text += fmt::format("doubtful data sheet (?): {}\n", line);
+    for (const std::string& line : peak::missing(record)) shown.text += fmt::format("not measured: {}\n", line);
+    return peak::with_references(record, gpu);
+  });
+}
+
+ShownPeak shown_levels(const std::string& what, const peak::Obtained<peak::Levels>& obtained, std::vector<peak::Stated> stated) {
+  return shown_of(what, "levels", obtained, [&](const peak::Levels& levels, ShownPeak& shown) {
+    const peak::LevelsFound found = peak::found_in(levels, std::move(stated));
+    shown.text += columns(peak::level_rows(levels, found));
+    for (const std::string& line : peak::level_notes(levels, found)) shown.text += line + '\n';
+    shown.picture = picture_of(levels, found);
+    return peak::with_levels(levels, found);
+  });
+}
+
+// Shows the GPUs and the host; a picture shows the first GPU, or the host if there is none.
+template <class OfGpu>
+Exit show_all(const machine::Machine& machine, const std::vector<int>& gpus, const PeakFlags& flags, const OfGpu& of_gpu,
+              const std::function<ShownPeak()>& of_host) {
+  json list = json::array();
+  std::string text, picture;
+  bool good = true;
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    ShownPeak shown = of_gpu(i, machine.gpus[static_cast<std::size_t>(gpus[i])]);
+    shown.as_json["ordinal"] = gpus[i];
+    list.push_back(std::move(shown.as_json));
+    text += shown.text + '\n';
+    if (picture.empty()) picture = std::move(shown.picture);
+    good = good && shown.measured;
+  }
+  if (machine.gpus.empty()) text += fmt::format("GPU: not measured: {}; {}\n\n", machine.cuda_error, machine.cuda_advice);
+  const ShownPeak host = of_host();
+  if (picture.empty()) picture = host.picture;
+  if (!flags.svg.empty() && !picture.empty()) print_to(flags.svg, picture);
+  if (flags.json)
+    print(evidence::json_text(json{{"schema_version", evidence::schema_version},
+                                   {"gpus", list},
+                                   {"no_gpu", machine.gpus.empty() ? machine.cuda_error : ""},
+                                   {"host", host.as_json}},
+                              2) +
+          '\n');
+  else if (flags.svg != "-") show(text + host.text);
+  return good && host.measured ? Exit::good : Exit::unfit;
+}
+
+std::string gpu_name(int ordinal) { return fmt::format("GPU {}", ordinal); }
+
+Exit show_levels(const machine::Machine& machine, const std::vector<int>& gpus, const peak::Options& options,
+                 const PeakFlags& flags) {
+  if (flags.json && flags.svg == "-")
+    throw Error{Exit::usage, "--json and --svg both write to the standard output; give --svg another place"};
+  if (!flags.svg.empty()) demand_place_for(flags.svg);
+  const auto of_gpu = [&](std::size_t i, const machine::Gpu& gpu) {
+    return shown_levels(gpu_name(gpus[i]), peak::obtain_levels(machine, gpus[i], options), peak::stated_sizes(gpu));
+  };
+  return show_all(machine, gpus, flags, of_gpu, [&] {
+    return shown_levels("host", peak::obtain_levels(machine, std::nullopt, options), peak::stated_sizes_of_host());
+  });
 }
 
 Exit measure_peaks(const PeakFlags& flags) {
@@ -78,33 +176,11 @@ Exit measure_peaks(const PeakFlags& flags) {
     throw Error{Exit::usage, "--svg: it draws what --levels or --links measures; give one of them too"};
   const machine::Machine machine = machine::probe();
   const std::vector<int> gpus = wanted_gpus(machine, flags.gpus);
-  if (flags.levels) return show_levels(machine, gpus, options, {.json = flags.json, .svg = flags.svg});
-  json list = json::array();
-  std::string text;
-  bool good = true;
-  const std::vector<peak::Obtained> measured = peak::obtain_gpus(machine, gpus, options);
-  for (std::size_t i = 0; i < gpus.size(); ++i) {
-    const int ordinal = gpus[i];
-    const peak::Obtained& obtained = measured[i];
-    Shown shown = shown_of(fmt::format("GPU {}", ordinal), obtained, &machine.gpus[static_cast<std::size_t>(ordinal)]);
-    shown.as_json["ordinal"] = ordinal;
-    list.push_back(std::move(shown.as_json));
-    text += shown.text + '\n';
-    good = good && obtained.record;
-  }
-  if (machine.gpus.empty()) text += fmt::format("GPU: not measured: {}; {}\n\n", machine.cuda_error, machine.cuda_advice);
-  const peak::Obtained host = peak::obtain_host(machine, options);
-  const Shown shown = shown_of("host", host, nullptr);
-  good = good && host.record;
-  if (flags.json)
-    print(evidence::json_text(json{{"schema_version", evidence::schema_version},
-                                   {"gpus", list},
-                                   {"no_gpu", machine.gpus.empty() ? machine.cuda_error : ""},
-                                   {"host", shown.as_json}},
-                              2) +
-          '\n');
-  else show(text + shown.text);
-  return good ? Exit::good : Exit::unfit;
+  if (flags.levels) return show_levels(machine, gpus, options, flags);
+  const std::vector<peak::Obtained<peak::Record>> measured = peak::obtain_gpus(machine, gpus, options);
+  const auto of_gpu = [&](std::size_t i, const machine::Gpu& gpu) { return shown_figures(gpu_name(gpus[i]), measured[i], &gpu); };
+  return show_all(machine, gpus, flags, of_gpu,
+                  [&] { return shown_figures("host", peak::obtain_host(machine, options), nullptr); });
 }
 
 }  // namespace

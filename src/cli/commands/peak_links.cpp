@@ -155,14 +155,14 @@ Exit show_links(const machine::Topology& topology, const std::vector<int>& gpus,
   if (gpus.size() < 2)
     throw Error{Exit::unfit, fmt::format("--links: it takes two GPUs; {}",
                                          topology.machine.gpus.empty() ? topology.machine.cuda_error : "here is one")};
-  const peak::ObtainedFabric obtained = peak::obtain_fabric(topology, gpus, options);
-  if (!obtained.fabric) throw Error{Exit::unfit, fmt::format("the links were not measured: {}", obtained.why_not)};
-  const peak::Judged judged = peak::judge(*obtained.fabric, peers);
-  const Said said = said_of(*obtained.fabric, judged);
-  write_documents(*obtained.fabric, judged, said, flags);
+  const auto obtained = peak::obtain_fabric(topology, gpus, options);
+  if (!obtained.record) throw Error{Exit::unfit, fmt::format("the links were not measured: {}", obtained.why_not)};
+  const peak::Judged judged = peak::judge(*obtained.record, peers);
+  const Said said = said_of(*obtained.record, judged);
+  write_documents(*obtained.record, judged, said, flags);
   if (!said.wrong.empty()) return Exit::failed;
   if (!said.slow.empty()) return Exit::regression;
-  return is_whole(*obtained.fabric) ? Exit::good : Exit::unfit;
+  return is_whole(*obtained.record) ? Exit::good : Exit::unfit;
 }
 
 std::string known_links(const machine::Topology& topology, json& object) {
@@ -170,7 +170,7 @@ std::string known_links(const machine::Topology& topology, json& object) {
   std::vector<int> gpus;
   for (const machine::Gpu& gpu : topology.machine.gpus) gpus.push_back(gpu.ordinal);
   if (gpus.size() < 2) return {};
-  const auto fabric = peak::load_fabric(base::cache_folder(), peak::fabric_key(topology.machine, gpus));
+  const auto fabric = peak::load<Fabric>(base::cache_folder(), peak::fabric_key(topology.machine, gpus)).kept;
   if (!fabric) return "\nCopies between GPUs were not measured here: aisp peak --links measures them\n";
   object = *fabric;
   const peak::FabricTable matrix = peak::copy_matrix(*fabric);

@@ -15,7 +15,7 @@
 #include "cli/suite_command.hpp"
 #include "suite/records/records.hpp"
 #include "suite/records/resume.hpp"
-#include "suite/selection/not_built.hpp"
+#include "suite/selection/select.hpp"
 #include "suite/selection/sweep_cases.hpp"
 #include "suite/task.hpp"
 

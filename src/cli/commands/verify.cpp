@@ -12,7 +12,7 @@
 #include "cli/output.hpp"
 #include "cli/requirements.hpp"
 #include "cli/suite_command.hpp"
-#include "suite/selection/not_built.hpp"
+#include "suite/selection/select.hpp"
 #include "suite/selection/sweep_cases.hpp"
 
 namespace aisp::cli {

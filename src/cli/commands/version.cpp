@@ -3,7 +3,7 @@
 
 #include "base/build_info.hpp"
 #include "cli/command.hpp"
-#include "suite/selection/not_built.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::cli {
 

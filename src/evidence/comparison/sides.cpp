@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/comparison/sides.hpp"
+#include "evidence/comparison/comparison.hpp"
 
 #include <algorithm>
 #include <set>

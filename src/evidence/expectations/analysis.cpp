@@ -9,7 +9,6 @@
 
 #include "base/hardware_key.hpp"
 #include "base/text.hpp"
-#include "evidence/expectations/judgement.hpp"
 
 namespace aisp::evidence {
 namespace {

@@ -80,4 +80,13 @@ bool counts_as_regression(const AnalysisRow& row, const AnalysisOptions& options
 // nothing to go by must not be green.
 base::Exit exit_status(const Analysis& analysis);
 
+struct Measurement {
+  const RunRecord* run;
+  const PairResult* pair;
+};
+
+// One row for each optimized variant. `measurements`: passed, of the same code, oldest first, at least one; `expected` may be
+// null.
+std::vector<AnalysisRow> judge(const std::vector<Measurement>& measurements, const ExpectedPair* expected, double threshold);
+
 }  // namespace aisp::evidence

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/expectations/judgement.hpp"
+#include "evidence/expectations/analysis.hpp"
 
 #include <fmt/format.h>
 

@@ -6,8 +6,7 @@
 
 namespace aisp::evidence {
 
-// In plain words what changed from one profile to the other, what explains most time first: "40 launches became 1; idle fell from
-// 61 % to 3 %". Without a full stop.
+// Returns what changed from one profile to the other, at most four figures: "launches 40 -> 1, idle 61 % -> 3 %".
 std::string profile_difference(const Profile& before, const Profile& after, bool with_idle = true);
 
 // Compares the baseline with the lesson (else the best optimized variant, or the first with a profile where none may be claimed),

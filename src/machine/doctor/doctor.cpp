@@ -16,7 +16,7 @@
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "machine/doctor/tcgen05.hpp"
-#include "machine/library/library_files.hpp"
+#include "machine/library/library_search.hpp"
 #include "machine/needs.hpp"
 
 namespace aisp::machine {

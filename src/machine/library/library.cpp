@@ -20,7 +20,6 @@
 
 #include "base/system/files.hpp"
 #include "base/text.hpp"
-#include "machine/library/library_files.hpp"
 #include "machine/library/library_search.hpp"
 
 namespace aisp {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "machine/topology/clusters.hpp"
+#include "machine/topology/topology.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -71,13 +71,6 @@ std::string path_text(const Topology& topology, std::size_t from, std::size_t to
 
 std::vector<Unknown> unknowns(const Topology& topology) {
   std::vector<Unknown> list;
-  const HostTopology& host = topology.host;
-  if (!host.sockets) list.push_back({"sockets", "/sys/devices/system/cpu/cpu*/topology does not tell"});
-  if (!host.cores) list.push_back({"cores", "/sys/devices/system/cpu/cpu*/topology does not tell"});
-  if (host.caches.empty()) list.push_back({"CPU caches", "/sys/devices/system/cpu/cpu*/cache does not tell"});
-  if (topology.machine.host.numa.empty()) list.push_back({"NUMA nodes", "/sys/devices/system/node does not tell"});
-  if (host.transparent_huge_pages.empty())
-    list.push_back({"transparent huge pages", "/sys/kernel/mm/transparent_hugepage does not tell"});
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) add_gpu(topology, i, list);
   if (topology.machine.gpus.empty()) list.push_back({"GPUs", topology.machine.cuda_error});
   for (Unknown& unknown : list)

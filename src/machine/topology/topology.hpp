@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of this machine and their connections, as found: nothing here is guessed from a model's name.
+// The parts of this machine's GPUs and the connections between GPUs, as found: nothing is guessed from a model's name.
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -52,55 +51,10 @@ struct GpuTopology {
   std::vector<PeerPath> peers;  // by ordinal, itself included
 };
 
-struct CpuCache {
-  int level = 0;
-  std::string type;  // "Data", "Instruction", "Unified"
-  std::uint64_t bytes = 0;
-  std::optional<int> line_bytes, ways;
-  std::vector<std::vector<int>> shared_by;  // CPUs of each instance
-};
-
-struct HugePages {
-  std::uint64_t page_bytes = 0;
-  int total = 0, free = 0;
-};
-
-struct Nic {
-  std::string name;
-  std::string kind;         // "ethernet", "infiniband"; empty: unknown
-  std::string rdma_device;  // "mlx5_0"; empty: none
-  std::string driver;
-  std::string state;  // "up", "down", "ACTIVE"
-  std::string pci;    // empty: not a PCI device
-  int numa_node = -1;
-  std::optional<double> bits_s;
-  std::vector<std::string> gpu_paths;  // by ordinal: "PIX", "PXB", "PHB", "NODE", "SYS"; empty: unknown
-};
-
-struct HostTopology {
-  std::optional<int> sockets, cores;
-  std::uint64_t page_bytes = 0;
-  std::string transparent_huge_pages;  // "always", "madvise", "never"; empty: unknown
-  std::vector<HugePages> huge_pages;
-  std::vector<std::vector<int>> numa_distances;  // in the order of Host::numa; an empty row: unknown
-  std::vector<CpuCache> caches;
-  std::vector<Nic> nics;
-};
-
 struct Topology {
   Machine machine;
   std::vector<GpuTopology> gpus;  // in the order of machine.gpus
-  HostTopology host;
 };
-
-// All instances of the caches of the last level; 0 where the system does not tell.
-std::uint64_t last_level_cache_bytes(const std::filesystem::path& root = "/");
-
-HostTopology read_host_topology(const Host& host, const std::vector<Gpu>& gpus, const std::filesystem::path& root = "/");
-
-// How two PCI devices reach each other, in nvidia-smi's words: "PIX" one switch, "PXB" several, "PHB" the host bridge, "NODE"
-// another bridge of the node, "SYS" another node; empty when /sys does not tell.
-std::string pci_path(const std::filesystem::path& root, const std::string& a, const std::string& b);
 
 // In a child, as probe(): when the clusters of thread blocks cannot be tried there, all the rest is known and this is said.
 Topology probe_topology(double limit_s = 120, const std::string& executable = "/proc/self/exe");
@@ -125,5 +79,21 @@ nlohmann::json topology_json(const Topology& topology);
 
 void to_json(nlohmann::json& json, const GpuTopology& gpu);
 void from_json(const nlohmann::json& json, GpuTopology& gpu);
+
+// A kernel of a few microseconds that says where the blocks of clusters ran. Only in a child: it makes a CUDA context.
+ClusterFindings find_clusters(const Gpu& gpu);
+
+// SMs joined by what runs, for find_clusters: `sm_of_block` of one launch with clusters of `cluster_size` blocks.
+class SmGroups {
+ public:
+  // True when SMs were joined that were not known to be together.
+  bool note(const std::vector<unsigned>& sm_of_block, int cluster_size);
+  std::vector<int> sizes() const;  // largest first
+  int seen() const;
+
+ private:
+  std::size_t root_of(std::size_t sm) const;
+  std::vector<int> parent_;  // -1: never seen
+};
 
 }  // namespace aisp::machine

@@ -31,64 +31,6 @@ json link_json(const NvLink& link) {
           {"remote_pci", or_null(link.remote_pci)}};
 }
 
-json numa_json(const Host& host, const HostTopology& found) {
-  json nodes = json::array();
-  for (std::size_t i = 0; i < host.numa.size(); ++i)
-    nodes.push_back({{"id", host.numa[i].id},
-                     {"cpus", host.numa[i].cpus},
-                     {"memory_bytes", host.numa[i].memory_bytes},
-                     {"distances", i < found.numa_distances.size() ? found.numa_distances[i] : std::vector<int>{}}});
-  return nodes;
-}
-
-json cache_json(const CpuCache& cache) {
-  return {{"level", cache.level},        {"type", cache.type},
-          {"size_bytes", cache.bytes},   {"line_bytes", or_null(cache.line_bytes)},
-          {"ways", or_null(cache.ways)}, {"shared_by", cache.shared_by}};
-}
-
-json nic_json(const Nic& nic) {
-  json paths = json::array();
-  for (const std::string& path : nic.gpu_paths) paths.push_back(or_null(path));
-  return {{"name", nic.name},
-          {"kind", or_null(nic.kind)},
-          {"rdma_device", or_null(nic.rdma_device)},
-          {"driver", or_null(nic.driver)},
-          {"state", or_null(nic.state)},
-          {"pci", or_null(nic.pci)},
-          {"numa_node", unless(nic.numa_node, -1)},
-          {"bits_s", or_null(nic.bits_s)},
-          {"gpu_paths", paths}};
-}
-
-json host_json(const Topology& topology) {
-  const Host& host = topology.machine.host;
-  const HostTopology& found = topology.host;
-  json caches = json::array(), pages = json::array(), nics = json::array();
-  for (const CpuCache& cache : found.caches) caches.push_back(cache_json(cache));
-  for (const HugePages& huge : found.huge_pages)
-    pages.push_back({{"page_bytes", huge.page_bytes}, {"total", huge.total}, {"free", huge.free}});
-  for (const Nic& nic : found.nics) nics.push_back(nic_json(nic));
-  return {{"hostname", host.hostname},
-          {"kernel", host.kernel},
-          {"system", host.system},
-          {"container", or_null(host.container)},
-          {"virtualization", or_null(host.virtualization)},
-          {"cpu", or_null(host.cpu)},
-          {"sockets", or_null(found.sockets)},
-          {"cores", or_null(found.cores)},
-          {"cpus_online", host.cpus_online},
-          {"cpus_usable", host.cpus_usable},
-          {"memory_bytes", host.memory_bytes},
-          {"memory_available_bytes", host.memory_available_bytes},
-          {"page_bytes", found.page_bytes},
-          {"transparent_huge_pages", or_null(found.transparent_huge_pages)},
-          {"huge_pages", pages},
-          {"numa", numa_json(host, found)},
-          {"caches", caches},
-          {"nics", nics}};
-}
-
 json chip_json(const Gpu& gpu, const ClusterFindings& clusters) {
   const Chip chip = chip_of(gpu.sm);
   const json sizes = clusters.cluster_groups.empty() ? json(nullptr) : json(clusters.cluster_groups);
@@ -183,10 +125,7 @@ json topology_json(const Topology& topology) {
   json gpus = json::array(), list = json::array();
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) gpus.push_back(gpu_json(topology, i));
   for (const Unknown& unknown : unknowns(topology)) list.push_back({{"what", unknown.what}, {"why", unknown.why}});
-  return {{"host", host_json(topology)},
-          {"gpus", gpus},
-          {"driver_version", or_null(topology.machine.driver_version)},
-          {"unknown", list}};
+  return {{"gpus", gpus}, {"driver_version", or_null(topology.machine.driver_version)}, {"unknown", list}};
 }
 
 // As the child that asked the driver tells it, which leaves out what is unknown.

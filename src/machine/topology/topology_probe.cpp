@@ -8,10 +8,10 @@
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "machine/host.hpp"
-#include "machine/json.hpp"
+#include "machine/machine.hpp"
 #include "machine/nvml.hpp"
 #include "machine/probe/probe_answer.hpp"
-#include "machine/topology/clusters.hpp"
+#include "machine/topology/topology.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -53,7 +53,7 @@ GpuTopology read_gpu(const Gpu& gpu, const std::vector<Gpu>& gpus) {
 
 // The driver's answers without the probe's kernel, for when that one brought the child down.
 Topology without_kernel(const std::string& why, const std::string& executable) {
-  Topology topology{.machine = probe(60, executable), .gpus = {}, .host = {}};
+  Topology topology{.machine = probe(60, executable), .gpus = {}};
   for (const Gpu& gpu : topology.machine.gpus) {
     GpuTopology found;
     found.clusters.max_size_error = found.clusters.groups_error = found.nvlink_error = why;
@@ -79,7 +79,6 @@ Topology probe_topology(double limit_s, const std::string& executable) {
     topology = without_kernel(std::string{"the probe gave an unreadable answer: "} + error.what(), executable);
   }
   topology.gpus.resize(topology.machine.gpus.size());
-  topology.host = read_host_topology(topology.machine.host, topology.machine.gpus);
   return topology;
 }
 

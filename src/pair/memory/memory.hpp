@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "pair/memory/buffer.hpp"
+#include "pair/memory/allocation.hpp"
 
 namespace aisp::pair {
 

@@ -15,7 +15,6 @@
 #include "base/system/clock.hpp"
 #include "measure/statistics/statistics.hpp"
 #include "peak/fabric/collective_kernels.hpp"
-#include "peak/fabric/fabric_parts.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {

@@ -7,7 +7,6 @@
 #include "base/device_memory.hpp"
 #include "base/system/clock.hpp"
 #include "measure/statistics/statistics.hpp"
-#include "peak/fabric/fabric_parts.hpp"
 #include "peak/levels/chase.hpp"
 #include "peak/levels/level_kernels.hpp"
 #include "peak/parts.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/fabric/slow.hpp"
+#include "peak/fabric/fabric_table.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/math/statistics.hpp"
-#include "peak/expected.hpp"
+#include "peak/table.hpp"
 
 namespace aisp::peak {
 namespace {

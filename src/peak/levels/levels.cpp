@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "machine/chips.hpp"
+#include "machine/cpu_caches.hpp"
 #include "machine/gpu_specs.hpp"
 #include "machine/host.hpp"
-#include "machine/topology/topology.hpp"
 #include "peak/amounts.hpp"
 
 namespace aisp::peak {
@@ -106,7 +106,7 @@ std::vector<Stated> stated_sizes(const machine::Gpu& gpu) {
 
 std::vector<Stated> stated_sizes_of_host() {
   std::vector<Stated> stated;
-  for (const machine::CpuCache& cache : machine::read_host_topology(machine::read_host(), {}).caches)
+  for (const machine::CpuCache& cache : machine::read_cpu_caches())
     if (cache.type != "Instruction" && cache.bytes > 0)
       stated.push_back({"L" + std::to_string(cache.level), static_cast<double>(cache.bytes), "the system"});
   return stated;

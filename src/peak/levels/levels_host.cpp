@@ -9,8 +9,8 @@
 
 #include "base/error.hpp"
 #include "base/system/clock.hpp"
+#include "machine/cpu_caches.hpp"
 #include "machine/host.hpp"
-#include "machine/topology/topology.hpp"
 #include "peak/levels/chase.hpp"
 #include "peak/parts.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "base/system/terminal.hpp"
 #include "evidence/comparison/comparison.hpp"
-#include "evidence/expectations/history.hpp"
+#include "evidence/comparison/history.hpp"
 
 namespace aisp::report {
 

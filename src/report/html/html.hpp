@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "evidence/expectations/history.hpp"
+#include "evidence/comparison/history.hpp"
 #include "evidence/run_record.hpp"
 #include "report/pictures/roofline.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/math/fit.hpp"
+#include "base/layout.hpp"
 #include "base/text.hpp"
 #include "report/quote.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/math/fit.hpp"
+#include "base/layout.hpp"
 #include "report/quote.hpp"
 
 namespace aisp::report::svg {

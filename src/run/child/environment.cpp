@@ -12,11 +12,11 @@
 #include "base/build_info.hpp"
 #include "base/text.hpp"
 #include "machine/ceilings.hpp"
+#include "machine/cpu_caches.hpp"
 #include "machine/host.hpp"
 #include "machine/machine.hpp"
 #include "machine/needs.hpp"
 #include "machine/nvml.hpp"
-#include "machine/topology/topology.hpp"
 #include "peak/measured_ceilings.hpp"
 
 namespace aisp::run {

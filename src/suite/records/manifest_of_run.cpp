@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/records/manifest_of_run.hpp"
+#include "suite/records/records.hpp"
 
 #include <unistd.h>
 
@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/build_info.hpp"
-#include "machine/library/library_files.hpp"
 #include "machine/library/library_search.hpp"
 
 namespace aisp::suite {

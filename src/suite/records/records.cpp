@@ -9,7 +9,6 @@
 #include "base/system/clock.hpp"
 #include "evidence/json.hpp"
 #include "report/artifacts.hpp"
-#include "suite/records/manifest_of_run.hpp"
 #include "suite/records/resume.hpp"
 #include "suite/records/run_folder.hpp"
 

@@ -61,4 +61,7 @@ class Records {
   std::optional<base::AppendFile> log_;
 };
 
+// Returns a manifest without the run's name and start. `gpus`: ordinals of those the run may use.
+evidence::Manifest make_manifest(const Task& task, const std::vector<int>& gpus);
+
 }  // namespace aisp::suite

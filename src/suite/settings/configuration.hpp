@@ -3,6 +3,7 @@
 // has its origin recorded.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -79,5 +80,18 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
 
 // Returns {"iterations": {"value": 20, "origin": "default"}, ...}, and under "pairs" the overrides of single pairs.
 nlohmann::json effective(const Configuration& configuration, std::span<const pair::Entry* const> selected);
+
+struct FileSetting {
+  std::string name;  // with '-', as the flag has it
+  std::vector<std::string> values;
+  int line = 0;
+};
+
+// Throws base::Error (usage), "SOURCE:LINE: ...", for anything else and for a setting that comes twice.
+std::vector<FileSetting> parse_settings(std::string_view text, const std::string& source);
+
+// Applies all settings or none.
+void apply_text(Configuration& configuration, std::string_view text, const std::string& source);
+void apply_file(Configuration& configuration, const std::filesystem::path& file);
 
 }  // namespace aisp::suite

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/settings/configuration_file.hpp"
+#include "suite/settings/configuration.hpp"
 
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_FORMATTERS 0

@@ -295,8 +295,6 @@ class Doctor(EndToEnd):
         finished = self.call("doctor", "--topology")
         self.assert_code(finished, 0)
         self.assertEqual(finished.err, "")
-        for label in ("CPU", "caches", "memory", "pages", "NUMA", "network"):
-            self.assertRegex(finished.out, rf"(?m)^  {label} +\S")
         self.assertLessEqual(max(map(len, finished.out.splitlines())), 100)
         gpus = json.loads(self.call("doctor", "--json").out)["machine"]["gpus"]
         for gpu in gpus:
@@ -312,7 +310,6 @@ class Doctor(EndToEnd):
         topology = json.loads(self.call("doctor", "--topology", "--json", env=hidden).out)
         self.assertEqual(topology["gpus"], [])
         self.assertTrue(next(unknown["why"] for unknown in topology["unknown"] if unknown["what"] == "GPUs"))
-        self.assertGreater(topology["host"]["memory_bytes"], 0)
 
 
 class Clean(EndToEnd):

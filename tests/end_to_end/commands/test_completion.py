@@ -83,52 +83,71 @@ class Completion(EndToEnd):
                 self.assertEqual(sorted(answers), ["2026-11-28_10.00", "latest", "monday"])
         self.assertFalse((self.work / "ran").exists(), "a folder's name was run")
 
+    def offered(self, *words):
+        finished = self.call("__complete", *words, program=AISP)
+        self.assert_code(finished, 0)
+        return [line.split("\t")[0] for line in finished.out.splitlines()]
+
     def test_what_is_offered_is_accepted(self):
-        """Each word that completion lists for an option, given to it."""
-        cases = dict(re.findall(r"(?m)^    ([a-z-]+:--[a-z-]+)\S*.*offer=words words='([^']*)' ;;$", self.script("bash")))
-        self.assertLessEqual({"run:--mode", "run:--profile", "run:--color", "estimate:--gpu", "estimate:--model", "estimate:--dtype"}, set(cases))
-        rest = {"run": ("-t", "ch01:ilp_basic", "--list"), "estimate": ("--model", "llama-3-8b"), "verify": None, "analyze": None, "compare": None,
-                "doctor": None, "selftest": None}
-        for case, words in cases.items():
-            command, option = case.split(":")
-            if rest[command] is None:
-                continue  # the same words, and these commands do more than read them
-            for word in words.split():
-                with self.subTest(case, word=word):
-                    before = () if option == "--model" else rest[command]
-                    self.assert_code(self.call(command, *before, option, word, program=AISP), 0)
+        """Each word that completion offers for an option, given to it."""
+        for option, before in (("--mode", ("run", "-t", "ch01:ilp_basic", "--list")), ("--profile", ("run", "-t", "ch01:ilp_basic", "--list")),
+                               ("--color", ("run", "-t", "ch01:ilp_basic", "--list")), ("--model", ("estimate",)),
+                               ("--gpu", ("estimate", "--model", "llama-3-8b")), ("--dtype", ("estimate", "--model", "llama-3-8b")),
+                               ("--kv-dtype", ("estimate", "--model", "llama-3-8b"))):
+            words = self.offered(*before, option, "")
+            self.assertTrue(words, option)
+            for word in words:
+                with self.subTest(option, word=word):
+                    self.assert_code(self.call(*before, option, word, program=AISP), 0)
+
+    def test_offers(self):
+        self.assertIn("ch01:ilp_basic,ch03:false_sharing", self.offered("run", "--targets", "ch01:ilp_basic,ch03:false"))
+        self.assertIn("--targets=ch01:ilp_basic,ch03", self.offered("run", "--targets=ch01:ilp_basic,ch03"))
+        self.assertEqual(self.offered("run", "--config", ""), [":files"])
+        self.assertEqual(self.offered("run", "--resume", ""), ["latest", ":files"])
+        for words in (("run", "--iterations", ""), ("no-command", ""), ("clean", "")):
+            self.assertEqual(self.offered(*words), [])
+        self.assertIn("--list\t", self.call("__complete", "run", "--list", program=AISP).out, "with its description")
 
     def need(self, program):
         if shutil.which(program) is None:
             self.skipTest(f"{program} is not installed")
 
-    def test_zsh_and_fish_accept_theirs(self):
-        for shell in ("zsh", "fish"):
-            text = self.script(shell)
-            for command in self.commands():
-                self.assertIn(command, text)
-            with self.subTest(shell):
-                self.need(shell)
-                self.shell(shell, "-n", f"completion.{shell}")
-        with self.subTest("answers of fish"):
-            self.need("fish")
-            answers = self.shell("fish", "--no-config", "-c", "source completion.fish; complete -C 'aisp ver'; complete -C 'aisp run --targets ch03:false'")
-            self.assertIn("verify", answers)
-            self.assertIn("ch03:false_sharing", answers)
-            self.assertIn("ch01:ilp_basic,ch03:false_sharing", self.fish("aisp run --targets ch01:ilp_basic,ch03:false"))
-            self.assertIn("--color=always", self.fish("aisp run --color=al"))
-            self.assertEqual(self.fish("aisp estimate --dtype fp8"), ["fp8"])
-            self.assertIn("latest", self.fish("aisp compare la"))
+    def test_fish(self):
+        self.script("fish")
+        self.need("fish")
+        self.assertEqual(self.fish("aisp ver"), ["verify"])
+        self.assertIn("ch03:false_sharing", self.fish("aisp run --targets ch03:false"))
+        self.assertIn("ch01:ilp_basic,ch03:false_sharing", self.fish("aisp run --targets ch01:ilp_basic,ch03:false"))
+        self.assertIn("--color=always", self.fish("aisp run --color=al"))
+        self.assertIn("--fixed-iterations", self.fish("aisp run --fixed"))
+        self.assertEqual(self.fish("aisp estimate --dtype fp8"), ["fp8"])
+        self.assertIn("latest", self.fish("aisp compare la"))
+        (self.work / "picture.svg").touch()
+        self.assertEqual(self.fish("aisp roofline --svg pic"), ["picture.svg"])
 
     def fish(self, line):
-        answers = self.shell("fish", "--no-config", "-c", f"source completion.fish; complete -C '{line}'")
-        return [answer.split("\t")[0] for answer in answers]
+        script = 'source completion.fish; complete -C "$argv"'
+        finished = subprocess.run(("fish", "--no-config", "-c", script, line), cwd=self.work, text=True, capture_output=True, timeout=60,
+                                  env=self.environment({"PATH": f"{pathlib.Path(AISP).parent}:{os.environ['PATH']}"}))
+        self.assertEqual(finished.stderr, "")
+        return [answer.split("\t")[0] for answer in finished.stdout.splitlines()]
 
-    def test_zsh_knows_values(self):
-        text = self.script("zsh")
-        for part in ("(auto always never)", "(events kernel do_bench timer)", "(none minimal full)", ":_aisp_targets all'", "compset -P '*,'",
-                     "*--resume=", ":_aisp_runs'"):
-            self.assertIn(part, text)
+    def test_zsh(self):
+        """What zsh's own functions would be given."""
+        self.script("zsh")
+        self.need("zsh")
+        self.shell("zsh", "-n", "completion.zsh")
+
+        def ask(*words):
+            given = " ".join(map(shlex.quote, words))
+            return self.shell("zsh", "-f", "-c", f"compdef() {{ }}; _describe() {{ print -rl -- ${{(P)3}} }}; _files() {{ print files }}; compset() {{ }}\n"
+                              f"source completion.zsh; words=({given}) CURRENT={len(words)} PREFIX={shlex.quote(words[-1])}; _aisp")
+
+        self.assertTrue(ask("aisp", "ver")[0].startswith("verify:"))
+        self.assertEqual(ask("aisp", "run", "--targets", "ch01:ilp_basic,ch03:false_s"), [r"ch01\:ilp_basic,ch03\:false_sharing"])
+        self.assertEqual(ask("aisp", "run", "--color=al"), ["--color=always"])
+        self.assertEqual(ask("aisp", "compare", "la"), ["latest", "files"])
 
     def test_man_page_says_what_help_says(self):
         page = self.script("man")

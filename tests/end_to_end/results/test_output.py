@@ -141,7 +141,6 @@ class RealOutput(EndToEnd):
         self.assertTrue(topology["gpus"] or "GPUs" in [unknown["what"] for unknown in topology["unknown"]])
         doctor = json.loads(self.call("doctor", "--json").out)["machine"]
         self.assertEqual([gpu["uuid"] for gpu in topology["gpus"]], [gpu["uuid"] for gpu in doctor["gpus"]])
-        self.assertEqual([node["cpus"] for node in topology["host"]["numa"]], [node["cpus"] for node in doctor["host"]["numa"]])
 
     def test_peak(self):
         report = json.loads(self.call("peak", "--quick", "--json", env={"CUDA_VISIBLE_DEVICES": ""}).out)
@@ -288,8 +287,6 @@ class Refusals(EndToEnd):
         self.assert_refused(doctor, "doctor", ("findings", 0, "level"), "fine", "is not one of")
         self.assert_refused(doctor, "doctor", ("machine", "host", "memory_bytes"), None, "'integer'")
         topology = json.loads(self.call("doctor", "--topology", "--json").out)
-        self.assert_refused(topology, "topology", ("host", "sockets"), 0, "0 is less than")
-        self.assert_refused(topology, "topology", ("host", "cpus_online"), None, "'integer'")
         self.assert_refused(topology, "topology", ("unknown",), [{"what": "GPCs", "why": ""}], "''")
         self.assert_refused(topology, "topology", ("gpus",), [{"ordinal": 0}], "required")
         warning = {"name": "disk", "level": "warning", "what": "full", "advice": ""}

@@ -16,7 +16,7 @@
 #include "report/markdown/marked_tables.hpp"
 #include "report/markdown/quoted_figures.hpp"
 #include "report/pictures/chapter_pictures.hpp"
-#include "suite/selection/not_built.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::cli {
 namespace {

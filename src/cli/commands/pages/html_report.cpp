@@ -12,15 +12,15 @@
 #include "base/text.hpp"
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
+#include "evidence/comparison/history.hpp"
 #include "evidence/expectations/expectations.hpp"
-#include "evidence/expectations/history.hpp"
 #include "machine/nvml.hpp"
 #include "pair/code.hpp"
 #include "pair/registry.hpp"
 #include "report/html/html.hpp"
 #include "report/public_run.hpp"
 #include "suite/records/run_folder.hpp"
-#include "suite/selection/not_built.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::cli {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/math/fit.hpp"
+#include "base/layout.hpp"
 
 #include <algorithm>
 #include <array>

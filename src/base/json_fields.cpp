@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/json_integer.hpp"
+#include "base/json_fields.hpp"
 
 #include <fmt/format.h>
 
