@@ -19,6 +19,7 @@
 #include "cli/requirements.hpp"
 #include "evidence/cost_check.hpp"
 #include "evidence/json.hpp"
+#include "evidence/run_summary.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/faults.hpp"
 #include "report/console.hpp"
@@ -134,7 +135,8 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
     if (finished.storage_trouble.empty()) show(fmt::format("Reports: {}\n", where));
   }
   for (const std::string& line : report::not_available(finished.suite)) note("aisp: not available here: " + line);
-  if (!flags.json.empty()) print_to(flags.json, evidence::json_text(finished.suite, 2) + '\n');
+  if (!flags.json.empty())
+    print_to(flags.json, evidence::json_text(evidence::suite_json(finished.suite, finished.manifest), 2) + '\n');
   if (!finished.storage_trouble.empty()) throw Error{finished.status, storage_trouble(finished, task.configuration)};
   if (!expectations_dir.empty()) record_expectations(finished.suite, finished.manifest, expectations_dir);
   const std::string on = suite::way_on(task.configuration, finished.folder);

@@ -46,6 +46,8 @@ void describe(Ceilings& c, Visitor& visit) {
   visit("memory_bytes_s", c.memory_bytes_s);
   visit("flops_s", c.flops_s);
   visit("source", c.source);
+  visit("memory_from", c.memory_from);
+  describe_unless_empty("flops_from", c.flops_from, visit);
 }
 
 template <class Visitor>
@@ -74,6 +76,22 @@ inline void read_field(const json& from, std::vector<StageRecord>& records, cons
     Reader::read(entry, record, place + "." + name);
   }
   std::sort(records.begin(), records.end(), [](const StageRecord& a, const StageRecord& b) { return a.started_s < b.started_s; });
+}
+
+// Returns the source of a ceiling in a file that names none for each ceiling: `source` is of all ceilings together, and where
+// some were not measured, any of them may be a guess.
+inline CeilingFrom ceiling_from_of(const std::string& source, const std::string& limiter) {
+  if (limiter == "issue slots" || limiter == "special functions" || limiter == "declared") return CeilingFrom::computed;
+  const bool all_measured = source.starts_with("measured") && source.find(';') == std::string::npos;
+  return all_measured ? CeilingFrom::measured : CeilingFrom::guess;
+}
+
+inline void read_field(const json& from, Ceilings& value, const std::string& place) {
+  Reader::read_plainly(from, value, place);
+  if (from.contains("memory_from")) return;
+  value.memory_from = ceiling_from_of(value.source, "memory");
+  if (value.memory_from != CeilingFrom::measured)
+    for (const auto& [math, flops_s] : value.flops_s) value.flops_from[math] = value.memory_from;
 }
 
 // Until November 2026 it was the text alone.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evidence/json.hpp"
 
+#include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "base/json_integer.hpp"
@@ -153,8 +155,14 @@ static void describe(Floor& f, Visitor& visit) {
   visit("limiter", f.limiter);
   visit("ceiling", f.ceiling);
   visit("source", f.source);
+  visit("ceiling_from", f.ceiling_from);
   visit("held_back_by", f.held_back_by);
   visit("limit_from", f.limit_from);
+}
+
+static void read_field(const json& from, Floor& value, const std::string& place) {
+  Reader::read_plainly(from, value, place);
+  if (!from.contains("ceiling_from")) value.ceiling_from = ceiling_from_of(value.source, value.limiter);
 }
 
 template <class Visitor>
@@ -265,11 +273,13 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("lost", p.lost);
   visit("errors", p.problems);
   visit("warnings", p.warnings);
+  visit("notes", p.notes);
   visit("watchdog", p.watchdog);
   visit("timeout_stage", p.timeout_stage);
   visit("timeout_limit_seconds", p.timeout_limit_seconds);
   visit("timeout_duration_seconds", p.timeout_duration_seconds);
   visit("wall_s", p.wall_s);
+  visit("ended_after_s", p.ended_after_s);
   visit("started_utc", p.started_utc);
   visit("log", p.log);
   visit("complete", p.complete);
@@ -286,6 +296,18 @@ static void describe(SuiteResult& s, Visitor& visit) {
   visit("pairs", s.pairs);
 }
 
+// Until November 2026 drift was a warning that listed variants with their autocorrelations: "tiled (0.52), half (0.71)".
+static void take_drift_for_note(PairResult& result) {
+  const auto drift =
+      std::ranges::find_if(result.warnings, [](const std::string& w) { return w.starts_with(drift_note_beginning); });
+  if (drift == result.warnings.end()) return;
+  double most = 0;
+  for (std::size_t at = drift->find(" (0."); at != std::string::npos; at = drift->find(" (0.", at + 1))
+    most = std::max(most, std::strtod(drift->c_str() + at + 2, nullptr));
+  result.notes.push_back(drift_note(most));
+  result.warnings.erase(drift);
+}
+
 void to_json(json& to, const PairResult& result) {
   PairResult copy = result;
   Writer writer{to};
@@ -294,6 +316,7 @@ void to_json(json& to, const PairResult& result) {
 void from_json(const json& from, PairResult& result) {
   Reader reader{from, "result"};
   describe(result, reader);
+  take_drift_for_note(result);
 }
 void to_json(json& to, const SuiteResult& suite) {
   SuiteResult copy = suite;

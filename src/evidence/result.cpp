@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evidence/result.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "evidence/range.hpp"
@@ -9,6 +11,13 @@ namespace aisp::evidence {
 
 std::string place_of(const Problem& problem) {
   return std::string{to_string(problem.stage)} + (problem.variant.empty() ? "" : ", " + problem.variant);
+}
+
+std::string drift_note(double autocorrelation) {
+  return fmt::format(
+      "{} (autocorrelation {:.2f}): something changed slowly while they were taken, like the clock or other programs; the "
+      "intervals are as wide as that asks for",
+      drift_note_beginning, autocorrelation);
 }
 
 std::string sizes_text(const PairResult& pair) {

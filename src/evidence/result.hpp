@@ -10,10 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/ceiling_from.hpp"
 #include "evidence/profile/profile.hpp"
 #include "evidence/words.hpp"
 
 namespace aisp::evidence {
+
+using base::CeilingFrom;
 
 inline constexpr int schema_version = 1;
 
@@ -133,11 +136,12 @@ struct LibraryShare {
 
 struct Floor {
   double milliseconds = 0;
-  double percent = 0;        // floor / median * 100
-  std::string limiter;       // "memory", "compute (bf16)", "host to device", ...
-  std::string ceiling;       // "4.25 TB/s"
-  std::string source;        // "provisional: recorded on an H200" or "aisp peak DATE"
-  std::string held_back_by;  // "power cap, 1455 MHz", "memory", "latency", ...: limits.hpp
+  double percent = 0;                                // floor / median * 100
+  std::string limiter;                               // "memory", "compute (bf16)", "host to device", ...
+  std::string ceiling;                               // "4.25 TB/s"
+  std::string source;                                // "provisional: recorded on an H200" or "aisp peak DATE"
+  CeilingFrom ceiling_from = CeilingFrom::measured;  // of this ceiling; of several phases or types of math, the worst
+  std::string held_back_by;                          // "power cap, 1455 MHz", "memory", "latency", ...: limits.hpp
   LimitFrom limit_from = LimitFrom::none;
 };
 
@@ -146,6 +150,8 @@ struct Ceilings {
   double memory_bytes_s = 0;              // of the device; of the host for a host pair
   std::map<std::string, double> flops_s;  // by type of math
   std::string source;                     // as in Floor
+  CeilingFrom memory_from = CeilingFrom::measured;
+  std::map<std::string, CeilingFrom> flops_from;  // those that were not measured
 };
 
 // The least work of a variant's run. Bytes are of one kind; a variant that declares none in device memory gives the sum of the
@@ -227,6 +233,10 @@ struct VariantResult {
   std::map<std::string, std::string> output_digests;  // hex; at the timed shape, with the run's seed
 };
 
+// The note of a pair whose samples depend on those just before them, by the greatest autocorrelation of its variants.
+inline constexpr std::string_view drift_note_beginning = "samples resemble those just before them";
+std::string drift_note(double autocorrelation);
+
 struct StageRecord {  // the watchdog's record
   Stage stage = Stage::none;
   double started_s = 0;  // since the child started
@@ -274,15 +284,17 @@ struct PairResult {
   std::vector<Lost> lost;
   std::vector<Problem> problems;  // errors and warnings with context
   std::vector<std::string> warnings;
+  std::vector<std::string> notes;  // of what the figures account for already
   std::vector<StageRecord> watchdog;
   Stage timeout_stage = Stage::none;
   double timeout_limit_seconds = 0;
   double timeout_duration_seconds = 0;
-  double wall_s = 0;        // of the child, start to exit
-  std::string started_utc;  // ISO 8601
-  std::string log;          // path of the child's output, relative to the run folder
-  bool complete = true;     // false: the child died before it sent its result
-  std::string machine;      // in a merged run: one of its manifest's machines; otherwise empty
+  double wall_s = 0;         // of the child, start to exit
+  double ended_after_s = 0;  // when the run had taken so long, over all its parts; 0: not known
+  std::string started_utc;   // ISO 8601; empty if the run ended before
+  std::string log;           // path of the child's output, relative to the run folder
+  bool complete = true;      // false: the child died before it sent its result
+  std::string machine;       // in a merged run: one of its manifest's machines; otherwise empty
 };
 
 struct Manifest;  // evidence/manifest.hpp

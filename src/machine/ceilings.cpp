@@ -11,6 +11,8 @@
 namespace aisp::machine {
 namespace {
 
+using base::CeilingFrom;
+
 constexpr std::size_t index(Math math) { return static_cast<std::size_t>(math); }
 
 // Fractions of theoretical peaks that were recorded on the H200: 65.8 of 66.9 TFLOP/s, 1480 of 2141 TFLOP/s in FP8, 55 of 63
@@ -33,36 +35,40 @@ Ceilings parts_of(const Peaks& peaks) {
   c.issue_slots_s = peaks.issue_slots_s;
   c.special_functions_s = peaks.special_functions_s;
   c.launch_s = 0.685e-6;
+  c.from.wavefronts = CeilingFrom::computed;
   c.source = "provisional: parts of the chip's theoretical peaks";
   return c;
 }
 
 class Longest {
  public:
-  void consider(double amount, double per_second, std::string_view unit, const std::string& limiter) {
+  void consider(double amount, double per_second, std::string_view unit, const std::string& limiter, CeilingFrom from) {
     if (amount <= 0 || per_second <= 0 || amount / per_second <= floor_.seconds) return;
-    floor_ = {amount / per_second, limiter, base::human_rate(per_second, unit)};
+    floor_ = {amount / per_second, limiter, base::human_rate(per_second, unit), from};
   }
-  void consider_time(double seconds, const std::string& limiter, const std::string& ceiling) {
-    if (seconds > floor_.seconds) floor_ = {seconds, limiter, ceiling};
+  void consider_time(double seconds, const std::string& limiter, const std::string& ceiling, CeilingFrom from) {
+    if (seconds > floor_.seconds) floor_ = {seconds, limiter, ceiling, from};
   }
   // One type after the other runs on the tensor cores; scalar types have units of their own.
   void consider_math(const Cost& cost, const Ceilings& ceilings) {
     double seconds = 0, flops = 0;
+    CeilingFrom worst = CeilingFrom::measured;
     std::vector<std::string> types;
     for (const MoreMath& each : math_of(cost)) {
       const double per_second = ceilings.flops_s[index(each.math)];
       if (per_second <= 0) continue;
       const std::string type{name_of(each.math)};
+      const CeilingFrom from = ceilings.from.flops[index(each.math)];
       if (!traits_of(each.math).on_tensor_cores) {
-        consider(each.flops, per_second, "FLOP", "compute (" + type + ")");
+        consider(each.flops, per_second, "FLOP", "compute (" + type + ")", from);
         continue;
       }
       seconds += each.flops / per_second;
       flops += each.flops;
+      worst = std::max(worst, from);
       types.push_back(type);
     }
-    if (seconds > 0) consider(flops, flops / seconds, "FLOP", "compute (" + base::join(types, " + ") + ")");
+    if (seconds > 0) consider(flops, flops / seconds, "FLOP", "compute (" + base::join(types, " + ") + ")", worst);
   }
   const FloorTime& result() const { return floor_; }
 
@@ -89,6 +95,16 @@ std::optional<Ceilings> recorded_ceilings(const Gpu& gpu) {
   c.peer_bytes_s = recorded->peer_bytes_s;
   c.launch_s = recorded->launch_s;
   c.l2_bytes_s = recorded->l2_bytes_s;
+  const auto note = [](CeilingFrom& from, double rate) {
+    if (rate > 0) from = CeilingFrom::recorded;
+  };
+  note(c.from.memory, std::min(c.copy_bytes_s, c.read_bytes_s));
+  for (std::size_t i = 0; i < math_kinds; ++i) note(c.from.flops[i], c.flops_s[i]);
+  note(c.from.host_to_device, c.host_to_device_bytes_s);
+  note(c.from.device_to_host, c.device_to_host_bytes_s);
+  note(c.from.peer, c.peer_bytes_s);
+  note(c.from.launch, c.launch_s);
+  note(c.from.l2, c.l2_bytes_s);
   c.source = "provisional: recorded on " + std::string{recorded->on};
   return c;
 }
@@ -100,6 +116,7 @@ Ceilings provisional_ceilings(const Gpu& gpu) {
   for (std::size_t i = 0; i < math_kinds; ++i)
     if (recorded->flops_s[i] == 0) recorded->flops_s[i] = estimate.flops_s[i];
   recorded->wavefronts_s = estimate.wavefronts_s;
+  recorded->from.wavefronts = estimate.from.wavefronts;
   recorded->issue_slots_s = estimate.issue_slots_s;
   recorded->special_functions_s = estimate.special_functions_s;
   return *recorded;
@@ -127,20 +144,21 @@ namespace {
 
 FloorTime floor_of_phase(const Cost& cost, const Ceilings& ceilings, double bytes_written) {
   Longest longest;
-  longest.consider(cost.bytes, memory_bytes_s(cost.bytes, bytes_written, ceilings), "B", "memory");
+  const CeilingSources& from = ceilings.from;
+  longest.consider(cost.bytes, memory_bytes_s(cost.bytes, bytes_written, ceilings), "B", "memory", from.memory);
   longest.consider_math(cost, ceilings);
-  longest.consider(cost.l2_bytes, ceilings.l2_bytes_s, "B", "L2");
-  longest.consider(cost.shared_wavefronts, ceilings.wavefronts_s, " wavefronts", "shared memory");
-  longest.consider(cost.issue_slots, ceilings.issue_slots_s, " instructions", "issue slots");
-  longest.consider(cost.special_functions, ceilings.special_functions_s, " results", "special functions");
-  longest.consider(cost.host_to_device, ceilings.host_to_device_bytes_s, "B", "host to device");
-  longest.consider(cost.device_to_host, ceilings.device_to_host_bytes_s, "B", "device to host");
-  longest.consider(cost.peer_bytes, ceilings.peer_bytes_s, "B", "peer");
+  longest.consider(cost.l2_bytes, ceilings.l2_bytes_s, "B", "L2", from.l2);
+  longest.consider(cost.shared_wavefronts, ceilings.wavefronts_s, " wavefronts", "shared memory", from.wavefronts);
+  longest.consider(cost.issue_slots, ceilings.issue_slots_s, " instructions", "issue slots", CeilingFrom::computed);
+  longest.consider(cost.special_functions, ceilings.special_functions_s, " results", "special functions", CeilingFrom::computed);
+  longest.consider(cost.host_to_device, ceilings.host_to_device_bytes_s, "B", "host to device", from.host_to_device);
+  longest.consider(cost.device_to_host, ceilings.device_to_host_bytes_s, "B", "device to host", from.device_to_host);
+  longest.consider(cost.peer_bytes, ceilings.peer_bytes_s, "B", "peer", from.peer);
   if (beyond_host_caches(cost.host_bytes, ceilings))
-    longest.consider(cost.host_bytes, ceilings.host_copy_bytes_s, "B", "host memory");
+    longest.consider(cost.host_bytes, ceilings.host_copy_bytes_s, "B", "host memory", from.host_copy);
   longest.consider_time(cost.dependent_kernels * ceilings.launch_s, "launch",
-                        base::display_ms(ceilings.launch_s * 1e3) + " per dependent kernel");
-  longest.consider_time(cost.seconds, "declared", "the pair's own arithmetic");
+                        base::display_ms(ceilings.launch_s * 1e3) + " per dependent kernel", from.launch);
+  longest.consider_time(cost.seconds, "declared", "the pair's own arithmetic", CeilingFrom::computed);
   return longest.result();
 }
 
@@ -153,6 +171,7 @@ FloorTime floor_seconds(const Cost& cost, const Ceilings& ceilings, double bytes
   for (const Cost& phase : cost.phases) {
     const FloorTime time = floor_seconds(phase, ceilings, whole(phase).bytes * written_share);
     sum.seconds += time.seconds;
+    if (time.seconds > 0) sum.from = std::max(sum.from, time.from);
     if (time.seconds > longest.seconds) longest = time;
   }
   sum.limiter = longest.limiter;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/ceiling_from.hpp"
 #include "machine/machine.hpp"
 #include "machine/number_types.hpp"
 
@@ -17,6 +18,23 @@ namespace aisp::machine {
 
 // That a wavefront of shared memory moves at most: 32 banks of four bytes.
 inline constexpr double wavefront_bytes = 128;
+
+// The source of each ceiling.
+struct CeilingSources {
+  using From = base::CeilingFrom;
+  From memory = From::guess;
+  std::array<From, math_kinds> flops = all_guessed();  // by Math
+  From host_to_device = From::guess, device_to_host = From::guess, peer = From::guess;
+  From host_copy = From::guess, launch = From::guess;
+  From l2 = From::guess, wavefronts = From::guess;
+
+ private:
+  static constexpr std::array<From, math_kinds> all_guessed() {
+    std::array<From, math_kinds> all{};
+    all.fill(From::guess);
+    return all;
+  }
+};
 
 // Bytes and FLOPs per second; 0 where nobody measured.
 struct Ceilings {
@@ -34,6 +52,7 @@ struct Ceilings {
   double special_functions_s = 0;      // of threads, on all SMs
   std::uint64_t host_cache_bytes = 0;  // last-level caches of the host; 0: unknown, and then no floor is of host memory
   std::string source;                  // "provisional: recorded on an H200", "aisp peak 2026-11-21"
+  CeilingSources from;                 // issue slots and special functions are always computed
 };
 
 // The same chip's recorded values where there are some, else fractions of the theoretical peaks.
@@ -70,7 +89,8 @@ struct FloorTime {
   std::string
       limiter;  // "memory", "compute (bf16)", "L2", "shared memory", "issue slots", "special functions", "host to device",
                 // "device to host", "peer", "host memory", "launch", "declared"; of phases in turn, that of the longest
-  std::string ceiling;  // "4.25 TB/s"
+  std::string ceiling;                                   // "4.25 TB/s"
+  base::CeilingFrom from = base::CeilingFrom::measured;  // of the ceiling; of several phases or types of math the worst
 };
 // `bytes_written`: how many of all phases' bytes are written.
 FloorTime floor_seconds(const Cost& cost, const Ceilings& ceilings, double bytes_written = 0);

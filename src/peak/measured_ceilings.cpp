@@ -13,13 +13,17 @@ class Merge {
  public:
   Merge(machine::Ceilings known, const Record& record) : ceilings_{std::move(known)}, record_{record} {}
 
-  // Sets `ceiling` to the best of the figures.
-  void take(double& ceiling, std::initializer_list<std::string_view> ids, bool matters = true) {
+  // Sets `ceiling` to the best of the figures, and `from` if there is one.
+  void take(double& ceiling, base::CeilingFrom& from, std::initializer_list<std::string_view> ids, bool matters = true) {
     double best = 0;
     for (const std::string_view id : ids)
       if (const Figure* figure = record_.find(id)) best = std::max(best, figure->value);
-    if (best > 0) ceiling = best;
-    else incomplete_ = incomplete_ || (matters && ceiling > 0);
+    if (best > 0) {
+      ceiling = best;
+      from = base::CeilingFrom::measured;
+    } else {
+      incomplete_ = incomplete_ || (matters && ceiling > 0);
+    }
   }
 
   machine::Ceilings& ceilings() { return ceilings_; }
@@ -44,18 +48,23 @@ machine::Ceilings measured_over(machine::Ceilings known, const Record& record, b
   if (!any) return known;
   Merge merge{std::move(known), record};
   machine::Ceilings& c = merge.ceilings();
-  merge.take(c.copy_bytes_s, {figure_id::hbm_copy});
-  merge.take(c.read_bytes_s, {figure_id::hbm_read});
-  for (std::size_t i = 0; i < machine::math_kinds; ++i) merge.take(c.flops_s[i], {machine::name_of(static_cast<Math>(i))});
-  merge.take(c.host_to_device_bytes_s, {figure_id::host_to_device});
-  merge.take(c.device_to_host_bytes_s, {figure_id::device_to_host});
-  merge.take(c.peer_bytes_s, {figure_id::peer_copy, figure_id::peer_pull}, with_peers);
-  merge.take(c.launch_s, {figure_id::graph_node});
-  merge.take(c.l2_bytes_s, {figure_id::l2_read}, false);
+  machine::CeilingSources& from = c.from;
+  // A memory's ceiling is made of both rates.
+  base::CeilingFrom copy_from = from.memory, read_from = from.memory;
+  merge.take(c.copy_bytes_s, copy_from, {figure_id::hbm_copy});
+  merge.take(c.read_bytes_s, read_from, {figure_id::hbm_read});
+  from.memory = std::max(copy_from, read_from);
+  for (std::size_t i = 0; i < machine::math_kinds; ++i)
+    merge.take(c.flops_s[i], from.flops[i], {machine::name_of(static_cast<Math>(i))});
+  merge.take(c.host_to_device_bytes_s, from.host_to_device, {figure_id::host_to_device});
+  merge.take(c.device_to_host_bytes_s, from.device_to_host, {figure_id::device_to_host});
+  merge.take(c.peer_bytes_s, from.peer, {figure_id::peer_copy, figure_id::peer_pull}, with_peers);
+  merge.take(c.launch_s, from.launch, {figure_id::graph_node});
+  merge.take(c.l2_bytes_s, from.l2, {figure_id::l2_read}, false);
   double shared_bytes_s = 0;
-  merge.take(shared_bytes_s, {figure_id::shared_read}, false);
+  merge.take(shared_bytes_s, from.wavefronts, {figure_id::shared_read}, false);
   if (shared_bytes_s > 0) c.wavefronts_s = shared_bytes_s / machine::wavefront_bytes;
-  merge.take(c.host_copy_bytes_s, {figure_id::host_copy, figure_id::host_read});
+  merge.take(c.host_copy_bytes_s, from.host_copy, {figure_id::host_copy, figure_id::host_read});
   return merge.finish();
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/system/files.hpp"
 #include "evidence/json.hpp"
+#include "evidence/run_summary.hpp"
 #include "report/csv.hpp"
 #include "report/markdown/markdown.hpp"
 #include "report/markdown/profile_tables.hpp"
@@ -20,7 +21,8 @@ void write_pair(const std::filesystem::path& folder, const evidence::PairResult&
 }
 
 void write_suite(const std::filesystem::path& folder, const evidence::SuiteResult& suite, const evidence::Manifest& manifest) {
-  base::write_atomically(folder / "benchmark_test_results.json", evidence::json_text(suite, 2) + "\n");
+  base::write_atomically(folder / "benchmark_test_results.json",
+                         evidence::json_text(evidence::suite_json(suite, manifest), 2) + "\n");
   base::write_atomically(folder / "benchmark_test_results.md", suite_markdown(suite, manifest));
   base::write_atomically(folder / "results.csv", suite_csv(suite, manifest));
 }

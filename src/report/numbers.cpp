@@ -104,29 +104,4 @@ std::string machine_text(const evidence::Recorded& recorded) {
   return fmt::format("{}, driver {}, CUDA {}{}", recorded.gpu, recorded.driver, recorded.cuda, limit);
 }
 
-SpeedupRange range_of_lessons(const evidence::SuiteResult& suite) {
-  SpeedupRange range;
-  double logarithms = 0;
-  for (const evidence::PairResult& pair : suite.pairs) {
-    const evidence::VariantResult* lesson = evidence::lesson_variant(pair);
-    if (lesson == nullptr) continue;
-    const double value = lesson->speedup->value;
-    if (range.count == 0 || value > range.best) {
-      range.best = value;
-      range.best_target = label_of(pair);
-    }
-    if (range.count == 0 || value < range.worst) {
-      range.worst = value;
-      range.worst_target = label_of(pair);
-    }
-    range.mean += value;
-    logarithms += std::log(value);
-    ++range.count;
-  }
-  if (range.count == 0) return range;
-  range.mean /= range.count;
-  range.geometric_mean = std::exp(logarithms / range.count);
-  return range;
-}
-
 }  // namespace aisp::report

@@ -6,6 +6,7 @@
 
 #include "evidence/expectations/expectations.hpp"
 #include "evidence/result.hpp"
+#include "evidence/run_summary.hpp"
 
 namespace aisp::report {
 
@@ -37,12 +38,7 @@ std::string metric_number(const evidence::RecordedMetric& metric);
 // "NVIDIA H200, driver 580.159, CUDA 13.0, power limit 700 W"; the CPU of a host pair.
 std::string machine_text(const evidence::Recorded& recorded);
 
-// Speedups of the lessons; 0 for none.
-struct SpeedupRange {
-  double mean = 0, geometric_mean = 0, best = 0, worst = 0;
-  std::string best_target, worst_target;
-  int count = 0;
-};
-SpeedupRange range_of_lessons(const evidence::SuiteResult& suite);
+using evidence::range_of_lessons;
+using evidence::SpeedupRange;
 
 }  // namespace aisp::report

@@ -10,8 +10,10 @@
 #include "base/system/clock.hpp"
 #include "base/system/files.hpp"
 #include "base/system/interrupt.hpp"
+#include "base/system/places.hpp"
 #include "base/text.hpp"
 #include "evidence/cost_check.hpp"
+#include "evidence/run_summary.hpp"
 #include "machine/host.hpp"
 #include "profile/ranges.hpp"
 #include "run/child/child.hpp"
@@ -45,6 +47,7 @@ class Suite {
         records_{folder.path(), folder.id(), task, task.gpus},
         results_(task.placements.size()),
         have_(task.placements.size(), false),
+        earlier_s_{evidence::wall_s_of(records_.earlier().results)},
         began_s_{base::monotonic_s()} {
     suite_.run_id = folder.id();
     suite_.started_utc = records_.started_utc();
@@ -199,12 +202,17 @@ class Suite {
     const base::InterruptEndsAtOnce at_once{
         fmt::format("aisp: interrupted in {}; {}\n", placement.label(), way_on(task_.configuration, folder_))};
     PairResult result = run::run_pair(*placement.entry, wish, {.send = [](const std::string&) {}});
-    result.warnings.emplace_back("ran inside aisp itself (--in-process): nothing watched its stages");
+    // A program that measures functions of its own has no other way, and gave no flag.
+    if (!base::embedded()) result.warnings.emplace_back("ran inside aisp itself (--in-process): nothing watched its stages");
     return result;
   }
 
+  // The time of this part and of those before it.
+  double run_time_s() const { return earlier_s_ + base::monotonic_s() - began_s_; }
+
   // Records a result; once workers run, mutex_ must be held.
   void record(const Placement& placement, PairResult result) {
+    result.ended_after_s = run_time_s();
     keep(placement.index, std::move(result));
     const PairResult& kept = results_[placement.index];
     watcher_.pair_ended(kept, done_, task_.placements.size());
@@ -232,6 +240,7 @@ class Suite {
       if (have_[placement.index]) continue;
       PairResult result = run::skipped_result(*placement.entry, run_request(placement), reason);
       result.complete = false;
+      result.started_utc.clear();
       results_[placement.index] = std::move(result);
     }
   }
@@ -245,7 +254,7 @@ class Suite {
     suite_.pairs = std::move(results_);
     suite_.pairs.insert(suite_.pairs.end(), task_.not_built.begin(), task_.not_built.end());
     suite_.interrupted = base::interrupted() && !std::ranges::all_of(suite_.pairs, ended);
-    suite_.wall_s = base::monotonic_s() - began_s_;
+    suite_.wall_s = evidence::wall_s_of(suite_.pairs);
     Finished finished;
     const Records::Closing closing = records_.finish(suite_);
     // If the folder is gone, that is why other files could not be written either.
@@ -268,6 +277,7 @@ class Suite {
   std::optional<SideBySide> side_by_side_;
   std::vector<PairResult> results_;
   std::vector<bool> have_;
+  double earlier_s_;
   double began_s_;
   evidence::SuiteResult suite_;
   std::size_t done_ = 0;

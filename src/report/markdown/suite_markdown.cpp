@@ -34,7 +34,6 @@ std::string overview(const SuiteResult& suite) {
   const SpeedupRange range = range_of_lessons(suite);
   if (range.count > 0) {
     table.add({"geometric mean of the lessons' speedups", base::significant(range.geometric_mean) + "x"});
-    table.add({"arithmetic mean of the lessons' speedups", base::significant(range.mean) + "x"});
     table.add({"best", fmt::format("{}x ({})", base::significant(range.best), range.best_target)});
     table.add({"worst", fmt::format("{}x ({})", base::significant(range.worst), range.worst_target)});
   }

@@ -82,7 +82,9 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
   for (const machine::Gpu& gpu : machine_->facts.gpus) ordinals_.push_back(gpu.ordinal);
   if (ordinals_.empty()) return;
   machine_->ceilings = peak::best_known(machine_->facts.gpus.front(), machine_->facts.driver_version, ordinals_.size() > 1);
-  machine_->ceilings.host_copy_bytes_s = peak::best_known(machine_->facts.host).host_copy_bytes_s;
+  const machine::Ceilings host = peak::best_known(machine_->facts.host);
+  machine_->ceilings.host_copy_bytes_s = host.host_copy_bytes_s;
+  machine_->ceilings.from.host_copy = host.from.host_copy;
   machine_->ceilings.host_cache_bytes = machine::last_level_cache_bytes();
   const machine::Nvml& nvml = machine::Nvml::get();
   if (nvml.available()) machine_->nvml = nvml.device(machine_->facts.gpus.front().uuid);
@@ -129,13 +131,19 @@ std::optional<evidence::Ceilings> Ground::ceilings(const std::vector<evidence::V
   const machine::Ceilings& known = machine_->ceilings;
   evidence::Ceilings used{.source = known.source};
   for (const evidence::VariantResult& variant : variants) {
-    if (variant.cost.bytes_of == evidence::ByteKind::device_memory)
+    if (variant.cost.bytes_of == evidence::ByteKind::device_memory) {
       used.memory_bytes_s = std::max(known.copy_bytes_s, known.read_bytes_s);
-    if (variant.cost.bytes_of == evidence::ByteKind::host_memory && machine::beyond_host_caches(variant.cost.bytes, known))
+      used.memory_from = known.from.memory;
+    }
+    if (variant.cost.bytes_of == evidence::ByteKind::host_memory && machine::beyond_host_caches(variant.cost.bytes, known)) {
       used.memory_bytes_s = known.host_copy_bytes_s;
+      used.memory_from = known.from.host_copy;
+    }
     for (std::size_t i = 0; i < machine::math_kinds; ++i)
-      if (machine::name_of(static_cast<Math>(i)) == variant.cost.math && known.flops_s[i] > 0)
+      if (machine::name_of(static_cast<Math>(i)) == variant.cost.math && known.flops_s[i] > 0) {
         used.flops_s[variant.cost.math] = known.flops_s[i];
+        if (known.from.flops[i] != evidence::CeilingFrom::measured) used.flops_from[variant.cost.math] = known.from.flops[i];
+      }
   }
   if (used.memory_bytes_s <= 0 && used.flops_s.empty()) return std::nullopt;
   return used;
@@ -149,7 +157,8 @@ std::optional<evidence::Floor> Ground::floor(const Cost& cost, double bytes_writ
                         .percent = median_ms > 0 ? time.seconds * 1e5 / median_ms : 0,
                         .limiter = time.limiter,
                         .ceiling = time.ceiling,
-                        .source = machine_->ceilings.source};
+                        .source = machine_->ceilings.source,
+                        .ceiling_from = time.from};
   // Takes the state in the middle of the run: in the first rounds the chip may still have been cool.
   name_limit(floor, states.empty() ? evidence::GpuState{} : states[states.size() / 2]);
   return floor;

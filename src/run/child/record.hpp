@@ -40,6 +40,7 @@ class Record {
   // Adds what other ranks have found since the last call, so that all go on alike: what failed on one has failed on all.
   void agree(pair::RankGroup& ranks);
   void warn(std::string warning) { result_.warnings.push_back(std::move(warning)); }
+  void note(std::string note) { result_.notes.push_back(std::move(note)); }
   void lose(evidence::LostKind kind, std::string text) { result_.lost.push_back({kind, std::move(text)}); }
 
   // Attributes problems to this edge until the next begins or the edges end, even that of an exception that is caught later.

@@ -14,6 +14,7 @@
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
+#include "evidence/run_summary.hpp"
 #include "report/artifacts.hpp"
 #include "suite/records/records.hpp"
 
@@ -156,17 +157,6 @@ void add_shard(MergedRun& merged, RunRecord run, const std::string& machine) {
   merged.shards.push_back(std::move(run));
 }
 
-// Returns the time from the first start to the last end, as if one machine had waited for the others.
-double wall_s(const std::vector<RunRecord>& shards) {
-  double longest_s = 0;
-  for (const RunRecord& shard : shards) {
-    double sum_s = 0;
-    for (const evidence::PairResult& pair : shard.pairs) sum_s += pair.wall_s;
-    longest_s = std::max(longest_s, sum_s);
-  }
-  return longest_s;
-}
-
 void copy_tree(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::overwrite_existing, error);
@@ -201,7 +191,7 @@ MergedRun merge_shards(const std::vector<fs::path>& folders) {
   for (const ReadShard& shard : shards) names.push_back(machine_name(shard.run.manifest, shards));
   for (std::size_t i = 0; i < shards.size(); ++i) add_shard(merged, std::move(shards[i].run), names[i]);
   merged.suite.started_utc = merged.manifest.started_utc;
-  merged.suite.wall_s = wall_s(merged.shards);
+  merged.suite.wall_s = evidence::wall_s_of(merged.suite.pairs);
   std::ranges::sort(merged.suite.pairs, {}, evidence::label_in_run);
   std::ranges::sort(merged.manifest.targets);
   return merged;

@@ -46,17 +46,11 @@ void note_claims(Record& record, const std::vector<Timed>& timed, const Judge& j
   if (!claims.best.empty()) record.result().best = std::move(claims.best);
 }
 
-void warn_of_drift(Record& record, const std::vector<Timed>& all) {
-  std::vector<std::string> drifting;
-  for (const Timed& timed : all) {
-    const evidence::Timing& timing = *timed.result->timing;
-    if (drifts(timing)) drifting.push_back(fmt::format("{} ({:.2f})", timed.result->name, *timing.autocorrelation));
-  }
-  if (drifting.empty()) return;
-  record.warn(fmt::format(
-      "samples resemble those just before them (autocorrelation above {}): {}; something changed slowly while they were "
-      "taken, like the clock or other programs, and intervals are as wide as that asks for",
-      telling_autocorrelation, base::join(drifting, ", ")));
+void note_drift(Record& record, const std::vector<Timed>& all) {
+  double most = 0;
+  for (const Timed& timed : all)
+    if (const evidence::Timing& timing = *timed.result->timing; drifts(timing)) most = std::max(most, *timing.autocorrelation);
+  if (most > 0) record.note(evidence::drift_note(most));
 }
 
 // On the host no other limit of memory is known, so this is an error; a GPU has theoretical peaks, so this is a warning.
@@ -95,7 +89,7 @@ void judge(const Context& context, Record& record, pair::Session& session, const
     if (by.metric.empty()) note_floor(context, record, session, timed);
   }
   note_claims(record, samples.timed, by, correction);
-  warn_of_drift(record, samples.timed);
+  note_drift(record, samples.timed);
   for (const Timed& timed : samples.timed) check_floor(context, record, session, timed);
 }
 

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is said of several pairs, once.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "evidence/result.hpp"
+
+namespace aisp::report {
+
+struct Said {
+  std::string text;                                // numbers that differ from pair to pair as "3 to 27 %"
+  std::vector<const evidence::PairResult*> pairs;  // each once
+};
+
+// Return the warnings, or the notes, of all pairs in order of first appearance. Texts that differ in percentages, bytes and
+// numbers in parentheses are one.
+std::vector<Said> warnings_of(const std::vector<evidence::PairResult>& pairs);
+std::vector<Said> notes_of(const std::vector<evidence::PairResult>& pairs);
+
+}  // namespace aisp::report
