@@ -77,6 +77,15 @@ std::string refused_page(const std::string& page) {
   return refusal([&] { picture_marks(page, place); });
 }
 
+TEST(ChapterPictures, ARatioThatIsNotSteadyIsWrittenAsItsRange) {
+  std::vector<Expectations> all = recorded();
+  all[0].pairs["transpose"].variants["tiled"].speedups = {3, 5};
+  const std::string picture =
+      chapter_picture({"a.svg", PictureKind::speedups, "h200", {}}, "ch07", known(), {all, {}, {}}, place);
+  EXPECT_THAT(picture, HasSubstr(">3.00 to 5.00x<"));
+  EXPECT_THAT(picture, HasSubstr(">8.00x (2.00x over tiled)<"));
+}
+
 TEST(ChapterPictures, AMarkSaysWhatALinkShows) {
   const auto marks = picture_marks(
       "![a](a.svg)<!-- picture: speedups h200 -->, [b](b.svg)<!-- picture: library h100 x y -->\n"

@@ -41,9 +41,9 @@ The control `aligned` copies an aligned slice. Here is prose.
 
 <!-- measured: begin -->
 
-| pair | GPU | baseline | lesson | its time | speedup, 95 % interval | best variant | of its lower bound | of the library |
+| pair | GPU | baseline | lesson | its time | speedup of the recorded runs | best variant | of its lower bound | of the library |
 | --- | --- | ---: | --- | ---: | ---: | --- | ---: | --- |
-| box | H100 | 2 ms | wide | 1 ms | 2.00x [1.9, 2.1] |  | 90 % | 91 %, best 114 % of lib_tuned |
+| box | H100 | 2 ms | wide | 1 ms | 2.00x (1.90 to 2.10, 3 runs) |  | 90 % | 91 %, best 114 % of lib_tuned |
 
 <!-- measured: end -->
 """

@@ -160,7 +160,7 @@ json pair_json(const pair::Entry& entry, const std::string& folder) {
 }
 
 std::string expectation_line(const json& entry) {
-  return fmt::format("{} on {}: {:.3g}x [{:.3g}, {:.3g}], recorded {}{}", entry["variant"].get<std::string>(),
+  return fmt::format("{} on {}: {:.3g}x, further runs from {:.3g} to {:.3g}, recorded {}{}", entry["variant"].get<std::string>(),
                      entry["hardware"].get<std::string>(), entry["speedup"].get<double>(), entry["speedup_low"].get<double>(),
                      entry["speedup_high"].get<double>(), entry["date_utc"].get<std::string>().substr(0, 10),
                      entry["stale"].get<bool>() ? "; stale: the code changed since" : "");

@@ -67,6 +67,8 @@ ExpectedVariant expected_variant(const std::string& name, const Runs& runs, cons
                           .speedup_high = speedup.high,
                           .median_ms = base::median(medians),
                           .metrics = median_of(metrics)};
+  for (const Range& each : speedups) variant.speedups.push_back(each.value);
+  variant.medians_ms = medians;
   // Ceilings are measured, and no chip gives more than it can: the best of all runs is the nearest to that.
   if (!floors_ms.empty() && variant.median_ms > 0)
     variant.percent_of_floor = std::ranges::min(floors_ms) / variant.median_ms * 100;
@@ -85,6 +87,7 @@ ExpectedPair expect(const ExpectedPair& pair, const Runs& runs) {
     metrics.push_back(&run->baseline_metrics);
   }
   expected.baseline_median_ms = base::median(baselines);
+  expected.baseline_medians_ms = baselines;
   expected.baseline_metrics = median_of(metrics);
   expected.variants.clear();
   for (const RecordedRun* run : runs)

@@ -60,6 +60,7 @@ struct ExpectedVariant {
   std::optional<double> percent_of_floor;
   RecordedMetrics metrics;  // medians of the runs that have them
   DeclaredCost cost;
+  std::vector<double> speedups, medians_ms;  // of each run, the latest last
 };
 
 // The latest of the runs behind an expectation, and their number.
@@ -84,9 +85,10 @@ struct ExpectedPair {
   std::string lesson;         // as in PairResult
   bool host_decides = false;  // PairResult::host_dependent: its runs are compared with runs of the same kind of host alone
   std::optional<Ceilings> ceilings;
-  std::string baseline;              // name
-  double baseline_median_ms = 0;     // *
-  RecordedMetrics baseline_metrics;  // *
+  std::string baseline;                     // name
+  double baseline_median_ms = 0;            // *
+  std::vector<double> baseline_medians_ms;  // * of each run
+  RecordedMetrics baseline_metrics;         // *
   DeclaredCost baseline_cost;
   std::map<std::string, ExpectedVariant> variants;  // * but role and cost
   std::vector<RecordedRun> runs;                    // as they were recorded, the latest last; at least one in a file

@@ -16,6 +16,7 @@
 #include "report/markdown/markdown.hpp"
 #include "report/numbers.hpp"
 #include "report/quote.hpp"
+#include "report/recorded_speedup.hpp"
 
 namespace aisp::report {
 namespace {
@@ -30,10 +31,6 @@ constexpr std::size_t most_metrics = 3;
 // A library's speedup over the baseline that reads as 1.00x.
 constexpr double no_slower = 0.9995;
 
-std::string speedup_of(const ExpectedVariant& variant) {
-  return speedup_text({variant.speedup, variant.speedup_low, variant.speedup_high, {}});
-}
-
 // "device_scalars 2.80x, captured_graph 5.25x (1.36x)": what a step brings over the one before it stands behind it, and over
 // which one where that is another.
 std::string steps_of(const KnownPair& known, const ExpectedPair& pair) {
@@ -43,10 +40,9 @@ std::string steps_of(const KnownPair& known, const ExpectedPair& pair) {
   for (const KnownPair::Step& step : known.steps) {
     const auto found = pair.variants.find(step.name);
     if (found == pair.variants.end()) continue;
-    std::string text = fmt::format("{} {}x", step.name, base::significant(found->second.speedup));
-    const auto gain = evidence::speed_over(pair, step.name, step.gains_over);
-    if (gain && step.gains_over != pair.baseline)
-      text += fmt::format(" ({}x{})", base::significant(*gain), step.gains_over == before ? "" : " over " + step.gains_over);
+    std::string text = fmt::format("{} {}", step.name, short_recorded_speedup(pair, found->second));
+    const std::string gain = step.gains_over == pair.baseline ? "" : recorded_gain(pair, step.name, step.gains_over);
+    if (!gain.empty()) text += fmt::format(" ({}{})", gain, step.gains_over == before ? "" : " over " + step.gains_over);
     texts.push_back(std::move(text));
     before = step.name;
   }
@@ -56,7 +52,7 @@ std::string steps_of(const KnownPair& known, const ExpectedPair& pair) {
 std::string all_of(const ExpectedPair& pair, evidence::VariantRole role) {
   std::vector<std::string> texts;
   for (const auto& [name, variant] : pair.variants)
-    if (variant.role == role) texts.push_back(fmt::format("{} {}x", name, base::significant(variant.speedup)));
+    if (variant.role == role) texts.push_back(fmt::format("{} {}", name, short_recorded_speedup(pair, variant)));
   return base::join(texts, ", ");
 }
 
@@ -199,9 +195,9 @@ class PairRows {
 };
 
 std::string results_table(const std::vector<ChapterRow>& rows, const HardwareNames& names) {
-  PairRows table{{"pair", "GPU", "baseline", "lesson", "its time", "speedup, 95 % interval", "best variant", "of its lower bound",
-                  "of the library"},
-                 {"baseline", "its time", "speedup, 95 % interval", "of its lower bound"}};
+  PairRows table{{"pair", "GPU", "baseline", "lesson", "its time", "speedup of the recorded runs", "best variant",
+                  "of its lower bound", "of the library"},
+                 {"baseline", "its time", "speedup of the recorded runs", "of its lower bound"}};
   for (const ChapterRow& row : rows) {
     if (row.pair == nullptr) {
       table.add(row.known.name, {"not measured yet"});
@@ -211,13 +207,13 @@ std::string results_table(const std::vector<ChapterRow>& rows, const HardwareNam
     std::vector<std::string> cells{names.at(row.hardware) + (is_stale(row.known, pair) ? " (**stale**)" : ""),
                                    base::display_ms(pair.baseline_median_ms)};
     if (const auto lesson = pair.variants.find(row.known.lesson); lesson != pair.variants.end()) {
-      const std::string metric = pair.judged_by == evidence::time_metric ? "" : " of " + pair.judged_by;
-      cells.insert(cells.end(), {lesson->first, base::display_ms(lesson->second.median_ms), speedup_of(lesson->second) + metric});
+      cells.insert(cells.end(),
+                   {lesson->first, base::display_ms(lesson->second.median_ms), recorded_speedup_text(pair, lesson->second)});
     } else {
       cells.insert(cells.end(), {"-", "-", "-"});
     }
     const std::string best = other_best(row.known, pair);
-    cells.push_back(best.empty() ? "" : fmt::format("{} {}x", best, base::significant(pair.variants.at(best).speedup)));
+    cells.push_back(best.empty() ? "" : fmt::format("{} {}", best, short_recorded_speedup(pair, pair.variants.at(best))));
     cells.push_back(lower_bound_of(row.known, pair));
     cells.push_back(library_shares_of(row.known, pair));
     table.add(row.known.name, std::move(cells));
@@ -236,8 +232,8 @@ constexpr std::array details = {
     Detail{"metrics", [](const KnownPair&, const ExpectedPair& pair) { return metrics_of(pair); }}};
 
 constexpr const char* what_steps_say =
-    "Steps are the optimized variants in their order, each with its speedup over the baseline and, in brackets, over the step "
-    "before it or the one named.";
+    "Steps are the optimized variants in their order, each with its speedup over the baseline (its time where that ratio is not "
+    "steady) and, in brackets, over the step before it or the one named.";
 constexpr const char* what_metrics_say =
     "Metrics go from the baseline to the best variant, which is named where it is not the lesson's; where more than three "
     "differ, those stand here that differ most.";
@@ -266,8 +262,11 @@ std::string details_table(const std::vector<ChapterRow>& rows, const HardwareNam
 }
 
 constexpr const char* what_columns_say =
-    "Times are medians. An interval of a speedup is that into which 95 % of further runs fall. The best variant is named where "
-    "it is another than the lesson's; its shares then follow those of the lesson. The lower bound is the least time that "
+    "Times and speedups are medians over the recorded runs. Of fewer than five runs, the range that was seen stands in round "
+    "brackets. Of five or more, square brackets hold the interval in which 95 % of further runs are expected, 99 % where the "
+    "host decides the times; it is wider than the interval within one run, which reports of a run show. Where its ends, or "
+    "those of the range, are a factor of 1.5 or more apart, the times stand in place of the ratio. The best variant is named "
+    "where it is another than the lesson's; its shares then follow those of the lesson. The lower bound is the least time that "
     "the machine's ceilings allow, the library the fastest one that is as precise, where that is no slower than the baseline.";
 constexpr const char* how_to_measure_again =
     "Stale: the code changed after the measurement; `aisp run --targets {} --update-expectations` measures it again.";

@@ -15,6 +15,7 @@
 #include "report/pictures/intensity_picture.hpp"
 #include "report/pictures/roofline.hpp"
 #include "report/pictures/sweep_picture.hpp"
+#include "report/recorded_speedup.hpp"
 
 namespace aisp::report {
 namespace {
@@ -75,15 +76,18 @@ std::string css_class_of(const Shown& pair, const std::string& name, VariantRole
 
 Bar speedup_bar(const Shown& pair, const std::string& name, const std::string& gains_over) {
   const evidence::ExpectedVariant& variant = pair.recorded.variants.at(name);
+  const RecordedSpeedup shown = recorded_speedup(variant);
+  const evidence::Range range = shown.is_steady() ? shown.range : seen_range(variant);
   Bar bar{.name = name,
           .value = variant.speedup,
-          .low = variant.speedup_low,
-          .high = variant.speedup_high,
-          .text = base::significant(variant.speedup) + "x",
+          .low = range.low,
+          .high = range.high,
+          .text = shown.is_steady() ? base::significant(range.value) + "x"
+                                    : fmt::format("{} to {}x", base::significant(range.low), base::significant(range.high)),
           .css_class = css_class_of(pair, name, variant.role)};
-  const auto gain = evidence::speed_over(pair.recorded, name, gains_over);
-  if (gain && !gains_over.empty() && gains_over != pair.recorded.baseline)
-    bar.text += fmt::format(" ({}x over {})", base::significant(*gain), gains_over);
+  const std::string gain =
+      gains_over.empty() || gains_over == pair.recorded.baseline ? "" : recorded_gain(pair.recorded, name, gains_over);
+  if (!gain.empty()) bar.text += fmt::format(" ({} over {})", gain, gains_over);
   return bar;
 }
 
@@ -104,7 +108,8 @@ BarGroup speedups_of(const Shown& pair) {
 }
 
 BarChart speedups_chart(const std::string& title, const std::vector<Shown>& shown) {
-  BarChart chart = empty_chart(title, "Speedup over the baseline; dark: the lesson, violet: a library, grey: a control", shown);
+  BarChart chart = empty_chart(
+      title, "Speedup over the baseline, with the spread of runs; dark: the lesson, violet: a library, grey: a control", shown);
   chart.reference = 1;
   chart.tick_unit = "x";
   chart.value_px = 300;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speedups over recorded runs, as tables and pictures show them.
+#pragma once
+#include <cstddef>
+#include <string>
+
+#include "evidence/expectations/expectations.hpp"
+#include "evidence/range.hpp"
+
+namespace aisp::report {
+
+// From this many runs on, their spread tells where further ones fall; of fewer, the range that was seen is shown.
+inline constexpr std::size_t fewest_runs_for_an_interval = 5;
+
+struct RecordedSpeedup {
+  evidence::Range range;  // the median of the runs; its ends are those of the interval of further runs, or the least and greatest
+  std::size_t runs = 0;
+  // Whether the ends are so near to one another that the ratio says something.
+  bool is_steady() const;
+};
+RecordedSpeedup recorded_speedup(const evidence::ExpectedVariant& variant);
+// The median of the runs with the least and the greatest of them.
+evidence::Range seen_range(const evidence::ExpectedVariant& variant);
+
+// "3.04x [3.02, 3.06], 6 runs", "3.04x (3.02 to 3.06, 3 runs)"; the times of both where they give no steady ratio:
+// "no ratio: 3.10 to 4.44 ms against 0.71 to 0.79 ms, 2 runs". Of the judged metric where the pair is not judged by time.
+std::string recorded_speedup_text(const evidence::ExpectedPair& pair, const evidence::ExpectedVariant& variant);
+// "3.04x", or the median time (or judged metric) of a variant without a steady ratio.
+std::string short_recorded_speedup(const evidence::ExpectedPair& pair, const evidence::ExpectedVariant& variant);
+// "1.36x" over another variant; empty where one of both was not recorded or the ratio is not steady.
+std::string recorded_gain(const evidence::ExpectedPair& pair, const std::string& variant, const std::string& over);
+
+}  // namespace aisp::report
