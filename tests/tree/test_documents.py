@@ -183,7 +183,17 @@ def unknown_words(command, help_of):
     return [flag for flag in FLAG.findall(command) if flag not in flags_of(help_text)]
 
 
+def installs_by_name(root):
+    """PAGE: COMMAND of each command that would take aisp from a package index, where the name is anybody's."""
+    command = re.compile(r"pip3? install [^`\n]*?(?<![\w./-])aisp[\w-]*(?![\w.-]*\.whl)")
+    places = pages(root) + sorted((root / "python").rglob("*.md")) + sorted((root / "python").rglob("*.py"))
+    return [f"{page.relative_to(root)}: {match}" for page in places for match in command.findall(page.read_text())]
+
+
 class Documents(unittest.TestCase):
+    def test_nobody_is_told_to_install_a_name_that_is_not_ours(self):
+        self.assertEqual(installs_by_name(SOURCE), [])
+
     def test_every_relative_link_leads_somewhere(self):
         self.assertEqual(broken_links(SOURCE), [])
 
@@ -289,6 +299,11 @@ class Documents(unittest.TestCase):
 
 
 class Checker(TemporaryTree):
+    def test_installs_by_name(self):
+        self.write("docs/a.md", "`pip install aisp-bench`\n`pip install -U \"aisp-bench[pandas]\"`\n`pip install ./aisp_bench-0.1.0-py3.whl`\n"
+                   "`pip install numpy` and aisp\n")
+        self.assertEqual(installs_by_name(self.root), ["docs/a.md: pip install aisp-bench", 'docs/a.md: pip install -U "aisp-bench'])
+
     def test_links(self):
         self.write("docs/method.md", "# How it is\n## The floor\n")
         self.write("README.md", "[a](docs/method.md) [b](docs/method.md#the-floor) [c](https://example.org/x) `[d](none)`\n[e]: docs\n")
