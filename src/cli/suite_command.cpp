@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/suite_command.hpp"
 
+#include <errno.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -127,11 +128,13 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (!json_only) {
     if (!display.output_trouble().empty()) throw Error{Exit::failed, display.output_trouble()};
     print_counters(finished.suite, task.configuration);
-    const bool with_sweeps = !flags.quiet && !task.configuration.verify_only;
+    const bool is_told_in_full = !flags.quiet && !task.configuration.verify_only;
     for (const report::SweepTable& sweep : report::sweep_summaries(finished.suite.pairs))
-      if (with_sweeps) show(fmt::format("\nSweep of {}\n{}", sweep.target, columns(sweep.rows)));
+      if (is_told_in_full) show(fmt::format("\nSweep of {}\n{}", sweep.target, columns(sweep.rows)));
     show(report::summary(finished.suite, paint));
     if (finished.storage_trouble.empty()) show(fmt::format("Reports: {}\n", where));
+    if (finished.storage_trouble.empty() && is_told_in_full)
+      show(base::on_screen(fmt::format("As one page for a browser: {} report {} --html", program_invocation_name, where)) + '\n');
   }
   for (const std::string& line : report::not_available(finished.suite)) note("aisp: not available here: " + line);
   if (!flags.json.empty())

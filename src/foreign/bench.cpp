@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <array>
+#include <deque>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +18,8 @@
 #include "foreign/workload.hpp"
 #include "pair/not_built.hpp"
 #include "report/console.hpp"
+#include "report/numbers.hpp"
+#include "report/pictures/sweep_picture.hpp"
 #include "suite/suite.hpp"
 #include "suite/task.hpp"
 
@@ -29,7 +32,7 @@ using base::Error;
 using base::Exit;
 using nlohmann::json;
 
-// The pair that the library measures at the moment is its whole registry.
+// The pair that the library measures at the moment is its whole registry, once for each point.
 std::vector<pair::Entry>& entries() {
   static std::vector<pair::Entry> all;
   return all;
@@ -41,10 +44,12 @@ std::vector<pair::Code>& codes() {
 
 class Registered {
  public:
-  Registered(const Declaration& declaration, const aisp_calls& calls) {
-    entries() = {declaration.entry()};
-    codes() = {declaration.code()};
-    present = {&declaration, &calls};
+  Registered(const std::deque<Declaration>& points, const aisp_calls& calls) {
+    for (const Declaration& point : points) {
+      entries().push_back(point.entry());
+      codes().push_back(point.code());
+    }
+    present = {&points, &calls};
   }
   ~Registered() {
     entries().clear();
@@ -73,11 +78,27 @@ class KeptVariable {
   std::optional<std::string> value_;
 };
 
+// Returns "  twice  23.6 us  22.2 GB/s" of each variant: its time, and its rates where the bytes and FLOPs are known.
+std::string rate_lines(const evidence::PairResult& result) {
+  std::size_t width = 0;
+  for (const evidence::VariantResult& variant : result.variants) width = std::max(width, variant.name.size());
+  std::string text;
+  for (const evidence::VariantResult& variant : result.variants) {
+    if (result.status != evidence::Status::passed || !variant.timing) continue;
+    const double per_second = 1e3 / variant.timing->summary.median;
+    text += fmt::format("  {:<{}}  {:>8}", variant.name, width, report::median_text(variant));
+    if (variant.cost.bytes > 0) text += "  " + base::human_rate(variant.cost.bytes * per_second, "B");
+    if (variant.cost.flops > 0) text += "  " + base::human_rate(variant.cost.flops * per_second, "FLOP");
+    text += '\n';
+  }
+  return text;
+}
+
 class Listener final : public suite::Watcher {
  public:
   void pair_ended(const evidence::PairResult& result, std::size_t /*done*/, std::size_t /*pairs*/) override {
     if (result.status != evidence::Status::skipped)
-      text += report::pair_line(result, base::Painter{}) + '\n' + report::pair_details(result);
+      text += report::pair_line(result, base::Painter{}) + '\n' + rate_lines(result) + report::pair_details(result);
   }
   void warned(const std::string& line) override { notes.push_back("warning: " + line); }
 
@@ -85,7 +106,7 @@ class Listener final : public suite::Watcher {
   std::vector<std::string> notes;
 };
 
-suite::Configuration configuration_of(const json& settings, const std::string& gpu) {
+suite::Configuration configuration_of(const json& settings, const std::string& gpu, bool is_swept) {
   // Each asks for a process of its own, or for what only the pairs of aisp have.
   constexpr std::array unfit{"in-process", "jobs", "gpus", "scale", "size", "sweep", "cold-start", "suite-timeout", "shard"};
   suite::Configuration configuration;
@@ -98,18 +119,34 @@ suite::Configuration configuration_of(const json& settings, const std::string& g
   if (configuration.profile == run::ProfileLevel::full)
     throw Error{Exit::usage, "aisp.bench: profile 'full' needs processes of its own; 'minimal' is what can be had here"};
   configuration.in_process = true;
+  configuration.sweep = is_swept;
   suite::settle_seed(configuration);
   return configuration;
 }
 
+// The curves of a sweep as SVG, by what they show.
+json pictures_of(const evidence::SuiteResult& suite) {
+  constexpr double width_px = 720;
+  json pictures = json::object();
+  for (const evidence::Sweep& sweep : evidence::sweeps_of(suite.pairs)) {
+    pictures["rate"] = report::sweep_svg(sweep, report::SweepQuantity::rate, width_px);
+    pictures["speedup"] = report::sweep_svg(sweep, report::SweepQuantity::speedup, width_px);
+  }
+  return pictures;
+}
+
 json measure(const json& given, const aisp_calls& calls) {
   base::embed(given.at("program").get<std::string>());
-  const Declaration declaration{given};
-  const Registered registered{declaration, calls};
+  std::deque<Declaration> points;
+  for (const json& point : given.at("points")) points.emplace_back(point);
+  const Registered registered{points, calls};
   const KeptVariable visible_gpus{"CUDA_VISIBLE_DEVICES"};
-  const suite::Configuration configuration = configuration_of(given.at("settings"), given.at("gpu").get<std::string>());
+  const suite::Configuration configuration =
+      configuration_of(given.at("settings"), given.at("gpu").get<std::string>(), points.front().is_swept());
   const auto command_line = given.at("command_line").get<std::vector<std::string>>();
-  suite::Task task = suite::make_task({&entries().front()}, configuration, machine::probe(60, base::program()), command_line);
+  std::vector<const pair::Entry*> selected;
+  for (const pair::Entry& entry : entries()) selected.push_back(&entry);
+  suite::Task task = suite::make_task(selected, configuration, machine::probe(60, base::program()), command_line);
   Listener listener;
   const std::vector<base::FileLock> locks = suite::lock_gpus(task);
   suite::measure_missing_ceilings(task, [&](const std::string& line) { listener.notes.push_back(line); });
@@ -117,11 +154,10 @@ json measure(const json& given, const aisp_calls& calls) {
       suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, base::join(command_line, " "));
   const suite::Finished finished = suite::run_suite(task, std::move(folder), listener);
   if (!finished.storage_trouble.empty()) throw Error{finished.status, finished.storage_trouble + "; run it again"};
-  return {{"status", static_cast<int>(finished.status)},
-          {"text", listener.text + report::summary(finished.suite, base::Painter{})},
-          {"notes", listener.notes},
-          {"folder", finished.folder.string()},
-          {"suite", finished.suite}};
+  return {
+      {"status", static_cast<int>(finished.status)}, {"text", listener.text + report::summary(finished.suite, base::Painter{})},
+      {"pictures", pictures_of(finished.suite)},     {"notes", listener.notes},
+      {"folder", finished.folder.string()},          {"suite", finished.suite}};
 }
 
 json refusal(Exit status, const std::string& line) {

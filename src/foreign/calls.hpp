@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C interface of libaisp: a pair whose variants are functions of another language. What is declared, and what comes out, is
-// JSON; python/src/aisp/bench.py is the other side.
+// The C interface of libaisp: a pair whose variants are functions of another language. Declaration and answer are JSON;
+// python/src/aisp/library.py is the other side.
 #pragma once
 #include <cstdint>
 
@@ -8,8 +8,9 @@ extern "C" {
 
 // All return 0, or something else when they failed, and `trouble` says why in one line then.
 struct aisp_calls {
-  // Once, before anything else: where the buffers lie, in the order of their declaration.
-  int (*placed)(void* const* buffers);
+  // Begins a point of the declaration, counted from 0: where its buffers lie, in the order of their declaration. All calls up to
+  // the next one are about this point.
+  int (*placed)(int point, void* const* buffers);
   // New inputs, or new ones of those that are constant from run to run: where the contents of each lie, in the order of their
   // declaration. They are copied.
   int (*make_inputs)(int constant, std::uint64_t seed, const void** contents);
@@ -28,9 +29,9 @@ struct aisp_calls {
   const char* (*trouble)();
 };
 
-// Measures a pair in this process. `answer` is JSON to be given to aisp_release: {"status", "text", "folder", "suite", "notes"},
-// or
-// {"status", "error"}. Returns the status, which is that of the command `aisp run`. One call at a time.
+// Measures a pair in this process, at each of its points. `answer` is JSON to be given to aisp_release: {"status", "text",
+// "folder", "suite", "pictures", "notes"}, or {"status", "error"}. Returns the status, which is that of the command `aisp run`.
+// One call at a time.
 int aisp_bench(const char* declaration, const aisp_calls* calls, char** answer);
 void aisp_release(char* answer);
 

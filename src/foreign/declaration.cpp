@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "foreign/workload.hpp"
 #include "machine/ceilings.hpp"
 #include "pair/faults.hpp"
+#include "pair/sizes.hpp"
 #include "run/wire/blank.hpp"
 
 namespace aisp::foreign {
@@ -74,6 +76,16 @@ Cost cost_of(const json& given) {
           .seconds = given.value("seconds", 0.0)};
 }
 
+// A list of the declared length, which is part of its type's constructor.
+template <std::size_t count = 1>
+Sizes sizes_of(const std::vector<Size>& all) {
+  if constexpr (count < Sizes::capacity)
+    if (all.size() > count) return sizes_of<count + 1>(all);
+  Size list[count];
+  std::copy_n(all.begin(), count, list);
+  return Sizes{list};
+}
+
 }  // namespace
 
 Declaration::Declaration(const json& given)
@@ -102,9 +114,28 @@ Declaration::Declaration(const json& given)
                         .count = each.at("count").get<std::size_t>(),
                         .constant = each.at("constant").get<bool>(),
                         .unordered = each.at("unordered").get<bool>()});
+  declare_sizes(given.at("sizes"), given.at("case").get<std::string>());
   entry_ = {.chapter = keep(given.at("group")), .name = keep(given.at("name")), .source = keep(given.at("file")), .pair = &pair_};
   const std::vector<std::string> faults = pair::faults(entry_);
   if (!faults.empty()) throw base::Error{base::Exit::usage, fmt::format("{}", fmt::join(faults, "; "))};
+}
+
+// Each size has one value; the point is a case of its own where other points have other values.
+void Declaration::declare_sizes(const json& sizes, const std::string& case_name) {
+  if (sizes.size() > Sizes::capacity)
+    throw base::Error{base::Exit::usage, fmt::format("there are {} sizes; {} is the most", sizes.size(), Sizes::capacity)};
+  if (sizes.empty()) return;
+  pair::SizeMap values;
+  std::vector<Size> declared;
+  for (const auto& [name, given] : sizes.items()) {
+    const auto value = given.get<std::uint64_t>();
+    declared.push_back({.name = keep(name), .full = value, .most = value, .scales = false});
+    values.emplace(name, value);
+  }
+  pair_.sizes = sizes_of(declared);
+  if (case_name.empty()) return;
+  const Case cases[]{{.name = keep(case_name), .sizes = keep(pair::sizes_text(values))}};
+  pair_.sweep = Cases{cases};
 }
 
 Variants Declaration::variants_of(const json& list, int& number) {

@@ -23,6 +23,7 @@ struct DeclaredBuffer {
   bool unordered = false;
 };
 
+// A pair at one choice of its sizes.
 class Declaration {
  public:
   // Throws base::Error (usage) for what is no declaration, and for faults in it.
@@ -34,12 +35,14 @@ class Declaration {
   const std::vector<DeclaredBuffer>& buffers() const { return buffers_; }
   const Cost& cost() const { return cost_; }
   bool returns_results() const { return returns_results_; }
+  bool is_swept() const { return !pair_.sweep.empty(); }
   pair::Code code() const { return {.digests = {&digest_, 1}, .files = {}}; }
 
  private:
   std::string_view keep(const nlohmann::json& text) { return texts_.emplace_back(text.get<std::string>()); }
   Variants variants_of(const nlohmann::json& list, int& number);
   Variant variant(const nlohmann::json& json, int number);
+  void declare_sizes(const nlohmann::json& sizes, const std::string& case_name);
 
   std::deque<std::string> texts_;  // what the views below look at
   Pair pair_;

@@ -20,12 +20,12 @@ namespace {
 
 class ForeignWorkload final : public Workload {
  public:
-  ForeignWorkload(pair::Session& session, const Present& from)
-      : session_{session}, declaration_{*from.declaration}, calls_{*from.calls} {
+  ForeignWorkload(pair::Session& session, int point, const Present& from)
+      : session_{session}, declaration_{from.points->at(static_cast<std::size_t>(point))}, calls_{*from.calls} {
     for (const DeclaredBuffer& declared : declaration_.buffers()) add(declared);
     std::vector<void*> places;
     for (const Buffer& buffer : session.buffers()) places.push_back(buffer.data);
-    demand(calls_.placed(places.data()));
+    demand(calls_.placed(point, places.data()));
     if (declaration_.returns_results()) session.collect_by([this](const Variant& variant) { collect(variant); });
   }
 
@@ -156,8 +156,10 @@ constexpr auto all_prepares = prepares(std::make_integer_sequence<int, most_vari
 }  // namespace
 
 Workload* make_workload(Setup& setup) {
-  // The harness gives no other.
-  return new ForeignWorkload(static_cast<pair::Session&>(setup), present);
+  auto& session = static_cast<pair::Session&>(setup);  // the harness gives no other
+  const auto point =
+      std::ranges::find_if(*present.points, [&](const Declaration& each) { return each.entry().pair == &session.pair(); });
+  return new ForeignWorkload(session, static_cast<int>(point - present.points->begin()), present);
 }
 
 Method run_of(int variant) { return all_runs.at(static_cast<std::size_t>(variant)); }

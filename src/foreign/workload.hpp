@@ -3,6 +3,7 @@
 #pragma once
 #include <aisp/pair.hpp>
 
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,9 @@
 
 namespace aisp::foreign {
 
-// State for the workload's factory, a plain function: there is one pair at a time.
+// State for the workload's factory, a plain function: there is one pair at a time, with a declaration for each of its points.
 struct Present {
-  const Declaration* declaration = nullptr;
+  const std::deque<Declaration>* points = nullptr;
   const aisp_calls* calls = nullptr;
 };
 extern Present present;

@@ -23,6 +23,10 @@ NUMBER = r"\d[\d.,]*(?<![.,])[kMGT]?"
 CHANGE = re.compile(rf"`[\w.]+`(?:\s+[a-z]+,?){{0,6}}?\s+from\s+({NUMBER}\s+to\s+{NUMBER})(?![\w.]*\w)")
 # One comment in front of a table stands for all of its figures.
 TABLE_WITHOUT_RECORD = re.compile(r"^<!--\s+not\s+recorded:\s[^>]*\w[^>]*\s+-->\n+(?:\|.*\n?)+", re.M)
+# One comment at the end of a paragraph, or of an item of a list, stands for those of its figures that it names: <!-- not recorded: 76 MB,
+# 67 MB: built 2026-11-23 -->. So prose can be read without comments in its sentences.
+PARAGRAPH_WITHOUT_RECORD = re.compile(r"<!--\s+not\s+recorded:\s+([^>]*?):\s[^>]*\w[^>]*-->[ \t]*$", re.M)
+PARAGRAPH_BEGINS = re.compile(r"\n[ \t]*\n|\n[ \t]*(?:[-*]|\d+\.) ")
 # Filled by scripts/check-lessons: the second cell of each row of a table of steps.
 GAINS = re.compile(r"^\| step \| gain over the step before \|.*\n(?:\|.*\n?)+", re.M)
 GAIN = re.compile(r"^(\| [^|]* \|)([^|]*)", re.M)
@@ -44,6 +48,13 @@ def places_of_constants(text, page):
     return [match.span() for phrase in phrases for match in re.finditer(phrase, text)]
 
 
+def named_at_the_end(text):
+    """(from, to, figures) of each paragraph whose last comment names figures of it."""
+    for comment in PARAGRAPH_WITHOUT_RECORD.finditer(text):
+        begins = [begin.end() for begin in PARAGRAPH_BEGINS.finditer(text, 0, comment.start())]
+        yield max(begins, default=0), comment.start(), {" ".join(name.split()) for name in comment[1].split(",")}
+
+
 def figures_of(text):
     """(from, to, words) of each figure in a text whose comments are blanks."""
     without_code = INLINE.sub(lambda code: " " * len(code.group()), text)
@@ -60,9 +71,10 @@ def without_source(page, name):
         text = pattern.sub(blank, text)
     text = GAINS.sub(lambda table: GAIN.sub(lambda row: row[1] + " " * len(row[2]), table.group()), text)
     words_alone = COMMENT_OF_PAGE.sub(lambda comment: " " * len(comment.group()), text)
-    constants = places_of_constants(words_alone, name)
+    constants, named = places_of_constants(words_alone, name), list(named_at_the_end(text))
     for start, end, words in figures_of(words_alone):
         is_constant = is_power_of_two(words) or any(first <= start and end <= last for first, last in constants)
-        if not is_constant and not SOURCE_OF_FIGURE.match(text, end):
+        is_named = any(first <= start and end <= last and words in figures for first, last, figures in named)
+        if not is_constant and not is_named and not SOURCE_OF_FIGURE.match(text, end):
             found.append((text.count("\n", 0, start) + 1, words))
     return found

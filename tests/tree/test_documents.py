@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documents name only what exists: pairs, files, headings, commands and their flags; pictures need nothing from outside."""
-import json
 import os
 import re
 import unittest
@@ -21,11 +20,7 @@ COMMENT = re.compile(r"(^|\s)#.*$", re.M)
 # Up to what ends a command: a pipe, a list, a redirection.
 COMMAND = re.compile(r"(?:^|[\s(])(?:\S*/)?aisp[ \t]+([^\s|;&>][^\n|;&>]*)")
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
-PICTURE = re.compile(r"\]\(([^()\s/:]+\.svg)\)<!-- picture:\s+([^>]*?)\s+-->")
-# The hardware of a sample of aisp's output, which follows.
-SAMPLE = re.compile(r"^<!-- sample: (\w+) -->\n```console\n(.*?)^```$", re.M | re.S)
-SAMPLE_LINE = re.compile(r"^(ch\d\d:\w+) +(\w+) +([\d.]+)x \[")
-SAMPLE_WIDTH = 92
+PICTURE = re.compile(r"\]\(([^()\s:]+\.svg)\)<!-- picture:\s+([^>]*?)\s+-->")
 # A file or folder of the tree; patterns and placeholders are none. A name in a folder of src or a class, with its last part.
 PATH = re.compile(r"(?:src|include|scripts|cmake|selftest|tests)/[a-z0-9_./-]+")
 QUALIFIED = re.compile(r"(?:(?:aisp|base|cli|evidence|machine|measure|pair|peak|profile|report|run|suite|verify|[A-Z]\w*)::)+(\w+)")
@@ -35,11 +30,6 @@ NOTHING_MEASURED = re.compile(r"^<!-- measured: begin -->\n<!-- measured: end --
 def pages(root):
     chapters = sorted((root / "chapters").glob("ch??/README.md"))
     return sorted(root.glob("*.md")) + sorted((root / "docs").rglob("*.md")) + sorted((root / ".github").rglob("*.md")) + chapters
-
-
-# How many pairs each chapter has.
-PAIRS = {f"ch{chapter:02d}": count for chapter, count in
-         enumerate((21, 6, 11, 7, 7, 14, 20, 13, 17, 17, 11, 14, 23, 5, 10, 8, 13, 18, 15, 14), start=1)}
 
 
 def readmes(root):
@@ -67,8 +57,8 @@ def pictures(root):
 
 
 def marked_pictures(root):
-    """Returns the comment after its link for each picture that a chapter's README shows."""
-    return {page.parent / name: what for page in sorted((root / "chapters").glob("*/README.md"))
+    """Returns the comment after its link for each picture that the README of the tree or of a chapter shows."""
+    return {page.parent / name: what for page in [root / "README.md", *sorted((root / "chapters").glob("*/README.md"))] if page.exists()
             for name, what in PICTURE.findall(page.read_text())}
 
 
@@ -90,12 +80,6 @@ def figures_without_source(root):
         name, text = str(page.relative_to(root)), page.read_text()
         found += [f"{name}:{line}: {words}" for line, words in without_source(text, name)]
     return found
-
-
-def samples(text):
-    """(hardware, target, variant, speedup) of each line of output in a marked sample."""
-    return [(hardware, line.group(1), line.group(2), float(line.group(3))) for hardware, body in SAMPLE.findall(text)
-            for line in map(SAMPLE_LINE.match, body.splitlines()) if line]
 
 
 def missing_places(root):
@@ -183,7 +167,17 @@ def unknown_words(command, help_of):
     return [flag for flag in FLAG.findall(command) if flag not in flags_of(help_text)]
 
 
+def installs_by_name(root):
+    """PAGE: COMMAND of each command that would take aisp from a package index, where the name is anybody's."""
+    command = re.compile(r"pip3? install [^`\n]*?(?<![\w./-])aisp[\w-]*(?![\w.-]*\.whl)")
+    places = pages(root) + sorted((root / "python").rglob("*.md")) + sorted((root / "python").rglob("*.py"))
+    return [f"{page.relative_to(root)}: {match}" for page in places for match in command.findall(page.read_text())]
+
+
 class Documents(unittest.TestCase):
+    def test_nobody_is_told_to_install_a_name_that_is_not_ours(self):
+        self.assertEqual(installs_by_name(SOURCE), [])
+
     def test_every_relative_link_leads_somewhere(self):
         self.assertEqual(broken_links(SOURCE), [])
 
@@ -206,23 +200,6 @@ class Documents(unittest.TestCase):
         self.assertGreater(len(pictures(SOURCE)), 6)
         self.assertEqual(pictures_without_source(SOURCE), [], "a picture of a chapter has <!-- picture: ... --> behind its link")
 
-    def test_samples_fit_a_page(self):
-        for _, body in SAMPLE.findall((SOURCE / "README.md").read_text()):
-            self.assertEqual([line for line in body.splitlines() if len(line) > SAMPLE_WIDTH], [])
-
-    @unittest.skipUnless(AISP and Path(AISP).exists(), "no executable: set AISP")
-    def test_samples_are_what_was_recorded(self):
-        shown = samples((SOURCE / "README.md").read_text())
-        self.assertGreater(len(shown), 3)
-        for hardware, target, variant, speedup in shown:
-            (pair,) = json.loads(run(AISP, "explain", target, "--json", cwd=SOURCE).stdout)
-            lesson = next(each["name"] for each in pair["variants"] if each["is_lesson"])
-            self.assertEqual(variant, lesson, f"{target}: a line is about the lesson")
-            recorded = [e for e in pair["expectations"] if (e["hardware"], e["variant"]) == (hardware, variant)]
-            self.assertEqual(len(recorded), 1, f"{target} {variant} on {hardware}")
-            self.assertLess(recorded[0]["speedup_low"] * 0.99, speedup, target)
-            self.assertGreater(recorded[0]["speedup_high"] * 1.01, speedup, target)
-
     def test_files_and_functions_exist(self):
         self.assertEqual(missing_places(SOURCE), [])
 
@@ -234,25 +211,8 @@ class Documents(unittest.TestCase):
         self.assertTrue([page for page in readmes(SOURCE) if page.parent != SOURCE], "no chapter has a README")
         self.assertEqual(untold_pairs(SOURCE), [])
 
-    def test_the_front_page_counts_the_pairs(self):
-        found = {folder.name: len(names) for folder, names in pairs(SOURCE).items()}
-        self.assertEqual(found, PAIRS)
-        text = re.sub(r"\s+", " ", (SOURCE / "README.md").read_text())
-        self.assertIn(f"{sum(PAIRS.values())} pairs in {len(PAIRS)} chapters", text)
-
     def test_targets_exist(self):
         self.assertEqual(unknown_targets(SOURCE), [])
-
-    def test_what_gpus_lack_names_the_chapters(self):
-        readme = (SOURCE / "README.md").read_text()
-        for row, limit, lacks in (("A100, A30", "min_sm", lambda sm: sm > 80), ("B200", "max_sm", lambda sm: sm < 100)):
-            chapters = set()
-            for page in (SOURCE / "chapters").glob("ch??/*.cu"):
-                needs = re.search(rf"^    \.needs = \{{[^;]*?\.{limit} = (\d+)", page.read_text(), re.M)
-                if needs and lacks(int(needs[1])):
-                    chapters.add(int(page.parent.name[2:]))
-            told = re.search(rf"^\| {row} \|.*\(pairs of chapters ([\d, and]+)\)", readme, re.M)
-            self.assertEqual(sorted(map(int, re.findall(r"\d+", told[1] if told else ""))), sorted(chapters), row)
 
     def test_chapters_have_a_place_for_their_table(self):
         for page in readmes(SOURCE):
@@ -289,6 +249,11 @@ class Documents(unittest.TestCase):
 
 
 class Checker(TemporaryTree):
+    def test_installs_by_name(self):
+        self.write("docs/a.md", "`pip install aisp-bench`\n`pip install -U \"aisp-bench[pandas]\"`\n`pip install ./aisp_bench-0.1.0-py3.whl`\n"
+                   "`pip install numpy` and aisp\n")
+        self.assertEqual(installs_by_name(self.root), ["docs/a.md: pip install aisp-bench", 'docs/a.md: pip install -U "aisp-bench'])
+
     def test_links(self):
         self.write("docs/method.md", "# How it is\n## The floor\n")
         self.write("README.md", "[a](docs/method.md) [b](docs/method.md#the-floor) [c](https://example.org/x) `[d](none)`\n[e]: docs\n")
@@ -302,6 +267,12 @@ class Checker(TemporaryTree):
                    "6 us<!-- h200\nch07:box wide time -->, 7 us<!-- not recorded: a constant\nof the 8 ms -->, 9 us<!-- h200\nch07:box -->\n")
         self.assertEqual(figures_without_source(self.root), ["README.md:1: 4 us", "README.md:1: 3.5x", "README.md:1: 2 TB/s", "README.md:7: 5 us",
                                                              "README.md:10: 9 us"])
+
+    def test_figures_named_at_the_end_of_their_paragraph(self):
+        self.write("README.md", "It takes 4 us.\n\nIt takes 4 us, 5\nus and 6 us. <!-- not recorded: 4 us, 5 us: a\nconstant -->\n"
+                   "- has 4 us\n- has 7 us <!-- not recorded: 7 us: a constant -->\n\n8 us <!-- not recorded: 8 us --> and 9 us\n")
+        self.assertEqual(figures_without_source(self.root), ["README.md:1: 4 us", "README.md:4: 6 us", "README.md:6: 4 us", "README.md:9: 8 us",
+                                                             "README.md:9: 9 us"])
 
     def test_figures_of_other_units_and_in_words(self):
         self.write("README.md", "64 KiB, 48 KiB, 128 bytes, 12 bytes, two microseconds, four times as fast, called four times, read twice,\n"
@@ -344,10 +315,6 @@ class Checker(TemporaryTree):
                      "build/z.svg"):
             self.write(path, "")
         self.assertEqual(pictures_without_source(self.root), ["chapters/ch07/b.svg", "docs/x.svg"])
-
-    def test_samples(self):
-        text = "<!-- sample: h200 -->\n```console\n$ aisp run\nch07:box  wide  2.50x [2.4, 2.6]  1 ms\n```\n"
-        self.assertEqual(samples(text), [("h200", "ch07:box", "wide", 2.5)])
 
     def test_places(self):
         self.write("src/run/child.cpp", "void Child::live();")

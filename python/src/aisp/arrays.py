@@ -7,6 +7,7 @@ import functools
 import gc
 import math
 import sys
+import weakref
 
 from aisp.results import Error
 
@@ -193,12 +194,24 @@ def as_float64(array, what):
     return values.ctypes.data, values.size, values
 
 
+def widened(array):
+    """The same numbers in float64, or complex128; integers and booleans as they are; always new memory."""
+    if _library_of(array) == "torch":
+        torch = sys.modules["torch"]
+        kind = torch.complex128 if array.is_complex() else torch.float64 if array.is_floating_point() else array.dtype
+        return array.detach().to(kind, copy=True)
+    if not hasattr(array, "astype"):
+        raise Error(f'reference="baseline" cannot widen a {type(array).__name__}; give a function')
+    return array.astype({"f": "f8", "c": "c16"}.get(array.dtype.kind, array.dtype))
+
+
 class Owner:
     """What the memory of a returned array belongs to. It tells when no array of it is left here."""
 
     def __init__(self, array):
         numpy = sys.modules.get("numpy")
         self.may_be_overwritten, self._held, self._uses = False, None, None
+        self._lives = _watched(array)
         if _library_of(array) == "torch":
             self._uses = _uses_of_storages()
             self._held = array.untyped_storage()
@@ -213,12 +226,14 @@ class Owner:
 
     def is_kept(self, owners):
         """Whether anything but these owners refers to the memory."""
-        if self._uses is None or self._is_alone(owners):
+        if self._is_alone(owners):
             return False
         gc.collect()  # what refers to itself in a circle
         return not self._is_alone(owners)
 
     def _is_alone(self, owners):
+        if self._uses is None:
+            return self._lives() is None
         count, alone = self._uses
         return count(self._held) <= alone + sum(other is not self and other._holds_the_same(self) for other in owners)
 
@@ -226,6 +241,16 @@ class Owner:
         if _library_of(self._held) == "torch" and _library_of(other._held) == "torch":
             return self._held.data_ptr() == other._held.data_ptr()
         return self._held is other._held
+
+
+def _watched(array):
+    """Says of an array whether it, or the one that it is a view of, is still there once nobody here refers to it."""
+    while getattr(array, "base", None) is not None:
+        array = array.base
+    try:
+        return weakref.ref(array)
+    except TypeError:
+        return lambda: None
 
 
 class _Holder:

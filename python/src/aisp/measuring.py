@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import inspect
+import itertools
 import pathlib
 import re
 import sys
@@ -29,21 +30,25 @@ def sum_of(terms):
     return {"reduction": int(terms)}
 
 
-def bench(name, *, inputs, baseline, optimized, reference, outputs=None, constants=None, updates=(), controls=None, libraries=None, lesson=None,
-          tolerance=None, cost=None, teaches=None, group="python", bound=None, cache="cold", start="released", unordered=(), quiet=False,
-          **settings):
+def bench(name, *, inputs, baseline, optimized, reference, sizes=None, outputs=None, constants=None, updates=(), controls=None, libraries=None,
+          lesson=None, tolerance=None, cost=None, teaches=None, group="python", bound=None, cache="cold", start="released", unordered=(),
+          quiet=False, **settings):
     """Measures `baseline` and the functions of `optimized` in random alternation, checks every result, writes a run like `aisp run`.
 
     inputs(seed)    new inputs: an array, a list or a dict of arrays of numpy, torch, cupy or numba; where they are, the work is done
+    sizes           {"n": [4096, 65536]}: one run with a result at each of them, or at each combination of several; inputs and constants
+                    get them by name, as inputs(seed, n), and tolerance and cost may be functions of them
     constants(seed) the same for what stays from run to run (weights), behind the inputs among the arguments
     outputs         empty arrays, or a function of the inputs that makes them: functions then write them, as last arguments, and
                     return nothing. Without it functions return their results
-    reference       function of the same arguments (without outputs) that computes the outputs in float64
+    reference       function of the same arguments (without outputs) that computes the outputs in float64; "baseline": the baseline,
+                    called with float64 inputs
     optimized       a function, or {"name": function} in the order of their steps; `lesson` names the one whose speedup counts, the last
                     unless given. A function may be a Variant. controls, libraries: likewise
     updates         names of inputs that the work changes in place; they are compared too
     tolerance       None: what the types allow; a relative error; "exact"; aisp.sum_of(terms)
     cost            {"bytes", "flops", "math", ...} at least; bytes are those of all inputs and outputs unless given
+    quiet           prints nothing; the result has it all
     settings        those of `aisp run`: iterations=50, budget=10, seed=1, profile="minimal", run_id="mine", artifacts_dir=...
 
     Returns a Result. Raises aisp.Failed where a variant was wrong, aisp.Error where nothing could be measured.
@@ -51,10 +56,13 @@ def bench(name, *, inputs, baseline, optimized, reference, outputs=None, constan
     for what, word in (("name", name), ("group", group)):
         if not isinstance(word, str):
             raise Error(f"the {what} is {word!r}; it must be a string")
-    subject = _Subject(name, inputs, constants, outputs, updates, unordered, reference, _variants(baseline, optimized, controls, libraries))
-    declaration = subject.declare(group=group, teaches=teaches, lesson=lesson, tolerance=_tolerance(tolerance), cost=cost or {}, bound=bound,
-                                  cache=cache, start=start)
-    declaration["settings"] = {key.replace("_", "-"): _setting(value) for key, value in settings.items()}
+    variants = _variants(baseline, optimized, controls, libraries)
+    subjects = [_Subject(name, at, inputs, constants, outputs, updates, unordered, reference, variants) for at in _points(name, sizes)]
+    declared = [subject.declare(group=group, teaches=teaches, lesson=lesson, tolerance=_tolerance(subject.at_sizes(tolerance)),
+                                cost=subject.at_sizes(cost) or {}, bound=bound, cache=cache, start=start) for subject in subjects]
+    declaration = {"points": declared, "gpu": subjects[0].gpu_name, "command_line": ["python", *map(_utf8, sys.argv)],
+                   "settings": {key.replace("_", "-"): _setting(value) for key, value in settings.items()}}
+    subject = _Points(subjects)
     caller = library.Caller(subject)
     try:
         answer = library.measure(declaration, caller)
@@ -68,10 +76,42 @@ def bench(name, *, inputs, baseline, optimized, reference, outputs=None, constan
     if not quiet:
         for line in answer["notes"]:
             print(f"aisp: {line}", file=sys.stderr)
-        print(result, end="")
+        print(f"{result.text}Reports: {result.folder}")
     if answer["status"] != 0:
         raise Failed(result) from caller.raised
     return result
+
+
+def _points(name, sizes):
+    """Each combination of the sizes, the last changing fastest."""
+    sizes = sizes or {}
+    if not isinstance(sizes, dict):
+        raise Error(f'{name}: sizes is {sizes!r}; it is a dict of lists, as {{"n": [4096, 65536]}}')
+    lists = {}
+    for size, values in sizes.items():
+        values = [values] if isinstance(values, int) else list(values)
+        if not re.fullmatch("[a-z][a-z0-9_]*", str(size)):
+            raise Error(f"{name}: the size {size!r} must be lower case, digits and underscores")
+        if not values or len(set(values)) != len(values) or any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in values):
+            raise Error(f"{name}: the size {size} is {values!r}; it is a list of whole numbers from 1, each once")
+        lists[str(size)] = values
+    points = [dict(zip(lists, values)) for values in itertools.product(*lists.values())]
+    if len(points) > _MOST_POINTS:
+        raise Error(f"{name}: sizes has {len(points)} points; {_MOST_POINTS} is the most")
+    several = sorted(size for size, values in lists.items() if len(values) > 1)
+    return [_Sizes("_".join(f"{size}_{at[size]}" for size in several), at) for at in points]
+
+
+_MOST_POINTS = 256  # as of `aisp run --size`
+
+
+class _Sizes(typing.NamedTuple):
+    case: str  # what tells the point from others; empty where there is one
+    values: dict
+
+
+def _utf8(word):
+    return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _setting(value):
@@ -125,15 +165,36 @@ def _listed(made, what):
     return [(what, arrays.of_number(made))]
 
 
-class _Subject:
-    """The pair that is measured: what libaisp calls."""
+class _Points:
+    """What libaisp calls: the subject of the point that it measures at the moment."""
 
-    def __init__(self, name, inputs, constants, outputs, updates, unordered, reference, variants):
+    def __init__(self, subjects):
+        self._subjects, self._now = subjects, subjects[0]
+
+    def placed(self, number, buffers):
+        self.leave()
+        self._now = self._subjects[number]
+        self._now.placed(buffers)
+
+    def leave(self):
+        self._now.leave()
+
+    def __getattr__(self, name):
+        return lambda *arguments: getattr(self._now, name)(*arguments)
+
+
+class _Subject:
+    """The pair at one choice of its sizes."""
+
+    def __init__(self, name, sizes, inputs, constants, outputs, updates, unordered, reference, variants):
+        if reference == "baseline":
+            reference = self._widened_baseline
         if not callable(inputs) or not callable(reference):
             raise Error(f"{name}: inputs and reference are functions: inputs(seed) makes new ones, reference(*inputs) computes the outputs in "
-                        "float64")
-        self._name, self._reference, self._variants = name, reference, variants
-        self._factories = [inputs, constants or (lambda seed: [])]
+                        'float64, or "baseline" stands for the baseline')
+        self._name, self._sizes, self._reference, self._variants = name, sizes, reference, variants
+        self._given_outputs = outputs
+        self._factories = [lambda seed: inputs(seed, **sizes.values), lambda seed: constants(seed, **sizes.values) if constants else []]
         self._made = [[], []]  # the last inputs and constants
         self._ready = set()  # variants that ran before: what compiles at the first call has done so
         self._returned, self._listed, self._owners, self._references = None, [], [], {}
@@ -166,7 +227,12 @@ class _Subject:
         if len(places) > 1 or len(gpus) > 1:
             raise Error(f"{self._name}: all inputs and outputs must lie in one place, the host or one GPU")
         self.on_gpu, self.gpu = places.pop(), gpus.pop()
+        self.gpu_name = str(self.gpu) if self.on_gpu else ""
         self._stream = arrays.Stream(self.gpu)
+
+    def at_sizes(self, given):
+        """A value, or what a function of the sizes says it is here."""
+        return given(**self._sizes.values) if callable(given) else given
 
     def _demand_other_inputs(self, first):
         """Few bits of inputs are equal by chance, but not sixteen times."""
@@ -189,12 +255,12 @@ class _Subject:
                  for role in ("baseline", "optimized", "control", "library")}
         return {"group": group, "name": self._name, "file": files, "digest": digest, "lesson": lesson,
                 "teaches": teaches or f"what {lesson} gains over {self._variants[0][0]}",
-                "device": "gpu" if self.on_gpu else "host", "gpu": str(self.gpu) if self.on_gpu else "",
+                "device": "gpu" if self.on_gpu else "host", "sizes": self._sizes.values, "case": self._sizes.case,
                 "bound": bound or ("memory" if self.on_gpu else "host"), "cache": cache, "start": start,
                 "tolerance": tolerance, "cost": {"bytes" if self.on_gpu else "host_bytes": moved, "math": "fp32", **cost},
                 "buffers": buffers, "returns_results": self.returns_results,
                 "baseline": roles["baseline"][0], "optimized": roles["optimized"], "controls": roles["control"],
-                "libraries": roles["library"], "command_line": ["python", *(word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in sys.argv)]}
+                "libraries": roles["library"]}
 
     def _buffer(self, name, described, role, constant):
         return {"name": name, "role": role, "type": described.type, "element_bytes": described.element_bytes, "count": described.count,
@@ -259,9 +325,9 @@ class _Subject:
         self._returned, self._listed = None, []
         for index, owner in enumerate(self._owners):
             if owner.is_kept(self._owners):
-                raise Error(f"{self._returner} returned memory that it keeps, as a part of a table or a buffer of its own. aisp writes nothing "
-                            "of yours, and so could not tell a new result from an old one: return a new array (.copy()), or write into "
-                            "outputs=")
+                raise Error(f"{self._returner} returned memory that it keeps, as a result that it handed out before, a part of a table or a "
+                            "buffer of its own. aisp writes nothing of yours, and so could not tell a new result from an old one: return a "
+                            "new array (.copy()), or write into outputs=")
             ours[index] = owner.may_be_overwritten
 
     def overwritten(self):
@@ -284,12 +350,25 @@ class _Subject:
             kept.append(keeper)
             contents[index] = address
 
+    def _widened_baseline(self, *given):
+        """The outputs of the baseline where it has twice the digits: its own errors of rounding are not those of the others."""
+        wide = [arrays.widened(array) for array in given]
+        run, names = self._variants[0][2].run, [name for name, *_ in self._inputs]
+        outputs = self._given_outputs
+        if self.returns_results:
+            return run(*wide)
+        made = outputs(*wide) if callable(outputs) else outputs
+        out = [arrays.widened(array) for _, array in _listed(made, "output")] if made is not None else []
+        run(*wide, *out)
+        return [array for name, array in zip(names, wide) if name in self._updates] + out
+
     def _enter(self, stream):
         if stream is not None:
             self._stream.enter(stream)
 
     def leave(self):
         self._returned, self._listed, self._owners, self._arguments = None, [], [], []
+        self._made, self._references = [[], []], {}
         self._stream.leave()
 
 

@@ -53,7 +53,7 @@ def _pandas():
     try:
         import pandas
     except ImportError as error:
-        raise Error('aisp.load gives pandas frames, and pandas is not installed; pip install "aisp-bench[pandas]"', 4) from error
+        raise Error('aisp.load gives pandas frames, and pandas is not installed; pip install pandas', 4) from error
     return pandas
 
 

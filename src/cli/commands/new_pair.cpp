@@ -175,6 +175,22 @@ void replace_all(std::string& text, const std::string& before, const std::string
     text.replace(at, before.size(), after);
 }
 
+// Returns what a shell takes before "python3" so that the module is found: nothing where it is installed into an environment of
+// Python, as by the wheel.
+std::string python_settings() {
+  const fs::path folder = base::self_path().parent_path();
+  std::error_code ignored;
+  if (!fs::exists(folder / "libaisp.so", ignored)) {
+    const fs::path installed = (folder / "../lib/aisp/python").lexically_normal();
+    return fs::exists(installed / "aisp", ignored) ? fmt::format("PYTHONPATH={} ", installed.string()) : "";
+  }
+  // A folder of a build lies in the source tree, at whatever depth.
+  for (fs::path above = folder; above != above.root_path(); above = above.parent_path())
+    if (const fs::path module = above / "python/src"; fs::exists(module / "aisp", ignored))
+      return fmt::format("PYTHONPATH={} AISP_BUILD={} ", module.string(), folder.string());
+  return "";
+}
+
 // A script is no part of any build, so it may lie anywhere.
 Exit write_script(const NewPairOptions& options) {
   const Template& model = template_of(options.kind());
@@ -189,7 +205,7 @@ Exit write_script(const NewPairOptions& options) {
   replace_all(text, "\"starter\"", fmt::format("\"{}\"", options.name));
   base::write_atomically(path, text);
   print(base::on_screen(fmt::format("{}: a script that measures and passes; put your own functions into it.", path.string())) +
-        fmt::format("\nNext: python {}\n", path.string()));
+        '\n' + base::on_screen(fmt::format("Next: {}python3 {}", python_settings(), path.string())) + '\n');
   return Exit::good;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sweep as curves and as a short table. Private to report.
+// A sweep as curves and as a short table.
 #pragma once
 #include <string>
 #include <vector>

@@ -3,55 +3,17 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
 
 import schemas
-from harness import AISP, SOURCE, EndToEnd, everything_said, results_log
-
-BUILD = os.environ.get("AISP_BUILD", str(pathlib.Path(AISP).parent))
-QUICK = "iterations=5, warmup=1, budget=0.2"
-START = """
-import aisp, numpy
-def inputs(seed):
-    return {"x": numpy.random.default_rng(seed).uniform(-1, 1, 1 << 16).astype(numpy.float32)}
-def reference(x):
-    return 2 * x.astype(numpy.float64)
-def double(x):
-    return x + x
-def twice(x):
-    return 2 * x
-def bench(optimized, baseline=double, inputs=inputs, reference=reference, **more):
-    return aisp.bench("mine", inputs=inputs, baseline=baseline, optimized=optimized, reference=reference, ITERATIONS, **more)
-""".replace("ITERATIONS", QUICK)
+from harness import AISP, SOURCE, everything_said
+from python_script import PythonScript
 
 
-@unittest.skipIf("AISP_SANITIZED" in os.environ, "Python is not built for the sanitizers")
-class Python(EndToEnd):
-    def python(self, text, code=0, env=None):
-        (self.work / "script.py").write_text(START + text)
-        environment = self.environment({"PYTHONPATH": str(SOURCE / "python/src"), "AISP_BUILD": BUILD, **(env or {})})
-        done = subprocess.run([sys.executable, "script.py"], cwd=self.work, env=environment, capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, code, f"\n{done.stdout}\n{done.stderr}")
-        return done
-
-    def result(self):
-        folders = list(self.artifacts.iterdir())
-        self.assertEqual(len(folders), 1)
-        return results_log(folders[0])[-1]
-
-    def caught(self, text, *words):
-        """As a wrong variant, in one line and in the result."""
-        done = self.python(f"{text}\naisp.main(measure)", code=1)
-        error = done.stderr.splitlines()[-1]
-        self.assertTrue(error.startswith("aisp: error: python:mine failed: "), done.stderr)
-        result = self.result()
-        self.assertEqual(result["status"], "failed")
-        for word in words:
-            self.assertRegex(everything_said(result), word)
-            self.assertRegex(error, word)
-
+class Python(PythonScript):
     def test_a_run_like_any_other(self):
         done = self.python("""
 result = bench({"twice": twice, "added": lambda x: x + x}, libraries={"numpy": lambda x: numpy.multiply(x, 2)}, lesson="twice",
@@ -107,6 +69,20 @@ def lazy(x):
     if "y" not in kept: kept["y"] = 2 * x
     return kept["y"]
 def measure(): bench({"lazy": lazy})""", "lazy")
+
+    def test_a_result_that_was_kept_in_an_array_of_an_unknown_library(self):
+        library = """
+class Array:
+    def __init__(self, data): self.data, self.__array_interface__ = data, data.__array_interface__
+"""
+        self.caught(library + """
+kept = {}
+def lazy(x):
+    if "y" not in kept: kept["y"] = Array(2 * x)
+    return kept["y"]
+def measure(): bench({"lazy": lazy}, baseline=lambda x: Array(x + x))""", "lazy returned memory that it keeps, as a result that it handed out before")
+        self.artifacts.rename(self.work / "first")
+        self.python(library + "assert bench(lambda x: Array(2 * x), baseline=lambda x: Array(x + x)).passed")
 
     def test_a_result_that_was_kept_for_its_inputs(self):
         self.caught("""
@@ -190,6 +166,11 @@ except KeyboardInterrupt: print("stopped")
                 ("bench(twice, roundz=3)", "unknown setting 'roundz'"),
                 ("bench(twice, gpus='0')", "is for pairs of the command aisp"),
                 ("bench(twice, seed='x')", "seed 'x' must be a whole number"),
+                ("bench(twice, sizes=5)", "it is a dict of lists"), ("bench(twice, sizes={'n': []})", "the size n is []"),
+                ("bench(twice, sizes={'n': [1, 1]})", "each once"), ("bench(twice, sizes={'n': ['a']})", "whole numbers from 1"),
+                ("bench(twice, sizes={'N': [1]})", "lower case"), ("bench(twice, sizes={'n': range(1, 300)})", "256 is the most"),
+                ("bench(twice, sizes={c: [1] for c in 'abcdefghi'}, inputs=lambda seed, **sizes: inputs(seed))", "there are 9 sizes; 8 is the most"),
+                ("bench(twice, reference='other')", "stands for the baseline"),
                 ("bench(twice, inputs=7)", "inputs and reference are functions"),
                 ("bench(twice, inputs=lambda seed: [])", "inputs(seed) gave nothing"),
                 ("bench(twice, updates=['z'])", "there is no input 'z'; they are x"),
@@ -209,11 +190,12 @@ except KeyboardInterrupt: print("stopped")
     def test_what_aisp_new_writes_passes(self):
         written = self.call("new", "row_sums", "--python", program=AISP)
         self.assert_code(written, 0)
-        self.assertIn("Next: python row_sums.py", written.out)
+        told = re.search(r"^Next: (.*)$", written.out, re.M)[1]
+        self.assertRegex(told, r"^PYTHONPATH=/\S+/python/src AISP_BUILD=\S+ python3 row_sums\.py$")
         text = (self.work / "row_sums.py").read_text()
         (self.work / "row_sums.py").write_text(text.replace("ROWS, COLUMNS = 512", "ROWS, COLUMNS = 64"))
-        environment = self.environment({"PYTHONPATH": str(SOURCE / "python/src"), "AISP_BUILD": BUILD})
-        done = subprocess.run([sys.executable, "row_sums.py"], cwd=self.work, env=environment, capture_output=True, text=True, timeout=120)
+        environment = {**self.environment(), "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "-c", told], cwd=self.work, env=environment, capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("python:row_sums", done.stdout)
         self.assert_code(refused := self.call("new", "row_sums", "--python", program=AISP), 2)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The listing of docs/python.md and what `aisp new --python` writes, where they are said to work: under pytest and in a notebook."""
+"""The listings of docs/python.md, its notebook, and what `aisp new --python` writes, where they are said to work: under pytest and in a
+notebook."""
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -12,7 +14,7 @@ import unittest
 from harness import AISP, SOURCE, EndToEnd, results_log
 
 BUILD = os.environ.get("AISP_BUILD", str(pathlib.Path(AISP).parent))
-LISTING = re.search(r"```python\n(.*?)```", (SOURCE / "docs/python.md").read_text(), re.DOTALL)[1]
+LISTING, SIZES = re.findall(r"```python\n(.*?)```", (SOURCE / "docs/python.md").read_text(), re.DOTALL)[:2]
 
 
 @unittest.skipIf("AISP_SANITIZED" in os.environ, "Python is not built for the sanitizers")
@@ -66,6 +68,34 @@ for cell in notebook.cells:
         self.assertEqual([result["status"] for result in self.results()], ["passed"])
         # Cells have no file: the digest is of their text.
         self.assertRegex(self.results()[0]["source_digest"], "^[0-9a-f]{64}$")
+
+
+    def test_several_sizes(self):
+        self.needs("numpy")
+        (self.work / "sizes.py").write_text(SIZES)
+        done = self.python("sizes.py")
+        self.assertRegex(done.stdout, r"(?m)^16384 +all_at_once +[0-9.]+ +[0-9.]+ +[0-9.]+")
+        self.assertIn("<svg", (self.work / "row_sums.svg").read_text())
+        self.assertEqual([result["status"] for result in self.results()], ["passed"] * 3)
+
+    def test_the_notebook_of_the_documents(self):
+        self.needs("nbclient", "nbformat", "ipykernel", "pandas")
+        notebook = SOURCE / "docs/python-sizes.ipynb"
+        cells = ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+        self.assertEqual("\n\n".join(cells[:2]), SIZES.partition("print(")[0].strip(), "the notebook is the example")
+        (self.work / "execute.py").write_text(f"""
+import nbclient, nbformat
+notebook = nbformat.read({str(notebook)!r}, 4)
+nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+for cell in notebook.cells:
+    for output in cell.get("outputs", []):
+        print(output.get("text", output.get("data", {{}}).get("text/html", output.get("data", {{}}).get("text/plain"))))
+""")
+        done = self.python("execute.py")
+        self.assertIn("<table>", done.stdout)
+        self.assertEqual(done.stdout.count("<svg"), 2)
+        self.assertRegex(done.stdout, r"Speedup\([0-9.]+x \[")
+        self.assertIn("n_16384", done.stdout)
 
 
 if __name__ == "__main__":

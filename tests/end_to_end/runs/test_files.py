@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from harness import QUICK, EndToEnd, results_log
+from harness import FIXTURES, QUICK, EndToEnd, results_log
 
 
 class NamedFiles(EndToEnd):
@@ -70,6 +70,16 @@ class NamedFiles(EndToEnd):
         self.assertEqual(process.returncode, 4, err)
         self.assertIn("1 passed", out)
         self.assertIn("Reports: ", out)
+
+    def test_a_run_ends_with_the_command_for_its_report(self):
+        finished = self.run_pairs("ch90:good")
+        self.assert_code(finished, 0)
+        told = finished.out.splitlines()[-1]
+        self.assertEqual(told, f"As one page for a browser: {FIXTURES} report artifacts/{finished.folder.name} --html")
+        self.assert_code(self.call(*told.split()[7:]), 0)
+        self.assertTrue((finished.folder / "report.html").exists())
+        for quiet in (["run", "-t", "ch90:good", *QUICK, "--quiet"], ["verify", "-t", "ch90:good"]):
+            self.assertNotIn("report", self.call(*quiet).out)
 
     def test_limit_on_the_size_of_files(self):
         def limit():
