@@ -23,7 +23,7 @@ Record sample() {
   return record;
 }
 
-class Cache : public testing::Test {
+class PeakCache : public testing::Test {
  protected:
   void write(const std::string& text) {
     const std::filesystem::path file = cache_file<Record>(folder_.path(), sample().key);
@@ -42,7 +42,7 @@ class Cache : public testing::Test {
   base::ScratchDirectory folder_;
 };
 
-TEST_F(Cache, HoldsFilesThatCleanKnows) {
+TEST_F(PeakCache, HoldsFilesThatCleanKnows) {
   const std::regex ours{base::cached_files};
   Key host = sample().key;
   host.of = key_of_host;
@@ -51,7 +51,7 @@ TEST_F(Cache, HoldsFilesThatCleanKnows) {
     EXPECT_TRUE(std::regex_match(file.lexically_relative("/cache").string(), ours)) << file;
 }
 
-TEST_F(Cache, GivesBackWhatWasStored) {
+TEST_F(PeakCache, GivesBackWhatWasStored) {
   store(folder_.path(), sample());
   const auto cached = load<Record>(folder_.path(), sample().key);
   ASSERT_TRUE(cached.kept) << cached.warning;
@@ -63,7 +63,7 @@ TEST_F(Cache, GivesBackWhatWasStored) {
   EXPECT_EQ(cached.kept->figures.at(1).why_not, "this GPU has no FP8");
 }
 
-TEST_F(Cache, NothingOfAnotherGpuDriverOrPowerLimit) {
+TEST_F(PeakCache, NothingOfAnotherGpuDriverOrPowerLimit) {
   store(folder_.path(), sample());
   Key gpu = sample().key, driver = gpu, limit = gpu;
   gpu.of = "GPU-2";
@@ -76,7 +76,7 @@ TEST_F(Cache, NothingOfAnotherGpuDriverOrPowerLimit) {
   }
 }
 
-TEST_F(Cache, ARecordOfAnotherMachineUnderThisNameIsNotUsed) {
+TEST_F(PeakCache, ARecordOfAnotherMachineUnderThisNameIsNotUsed) {
   store(folder_.path(), sample());
   std::string changed = text();
   changed.replace(changed.find("580.159"), 7, "590.159");
@@ -84,7 +84,7 @@ TEST_F(Cache, ARecordOfAnotherMachineUnderThisNameIsNotUsed) {
   expect_unusable("another machine");
 }
 
-TEST_F(Cache, BrokenFilesAreOneWarning) {
+TEST_F(PeakCache, BrokenFilesAreOneWarning) {
   store(folder_.path(), sample());
   const std::string good = text();
   for (const std::string& bad : {std::string{}, std::string{"\0\x01\xff", 3}, good.substr(0, good.size() / 2), std::string{"[1]"},
@@ -98,7 +98,7 @@ TEST_F(Cache, BrokenFilesAreOneWarning) {
   expect_unusable("value");
 }
 
-TEST_F(Cache, StoringReplacesABrokenFileAndLeavesNothingElse) {
+TEST_F(PeakCache, StoringReplacesABrokenFileAndLeavesNothingElse) {
   write("broken");
   store(folder_.path(), sample());
   EXPECT_TRUE(load<Record>(folder_.path(), sample().key).kept);
@@ -107,7 +107,7 @@ TEST_F(Cache, StoringReplacesABrokenFileAndLeavesNothingElse) {
   EXPECT_EQ(files, 1u);
 }
 
-TEST_F(Cache, NoFolderNoRecord) {
+TEST_F(PeakCache, NoFolderNoRecord) {
   EXPECT_FALSE(load<Record>({}, sample().key).kept);
   EXPECT_ANY_THROW(store({}, sample()));
 }
