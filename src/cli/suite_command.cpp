@@ -86,8 +86,10 @@ std::vector<const pair::Entry*> select_cases(std::vector<const pair::Entry*> sel
   return with_cases;
 }
 
-void settle_shard(suite::Configuration& configuration) {
-  const auto variable = [](const char* name) -> const char* { return std::getenv(name); };
+void settle_shard(suite::Configuration& configuration, const run::World* world) {
+  const auto variable = [&](const char* name) -> const char* {
+    return world != nullptr && name == std::string_view{"JOB_COMPLETION_INDEX"} ? nullptr : std::getenv(name);
+  };
   if (const std::string trouble = suite::settle_shard(configuration, variable); !trouble.empty()) note("aisp: " + trouble);
 }
 

@@ -20,8 +20,9 @@ void refuse_faults(const std::vector<const pair::Entry*>& selected);
 // Under --sweep those that declare cases, and a note about how many do not; throws base::Error (nothing) where none does.
 std::vector<const pair::Entry*> select_cases(std::vector<const pair::Entry*> selected, const suite::Configuration& configuration);
 
-// Takes the shard from the environment if none is set; prints a note for an index without a count.
-void settle_shard(suite::Configuration& configuration);
+// Takes the shard from the environment if none is set; prints a note for an index without a count. In a run of several processes
+// the index of a Job is the process's.
+void settle_shard(suite::Configuration& configuration, const run::World* world);
 // The part of `selected` that configuration.shard names, which is told; all of it where that is one of one.
 suite::Part take_shard(const std::vector<const pair::Entry*>& selected, const suite::Configuration& configuration,
                        const std::string& expectations_dir);

@@ -79,6 +79,12 @@ void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::st
   add_require(app, flags.require,
               "exit 4 unless something ran on a GPU (gpu), on this hardware (h200, 2x_h100, host), or so many pairs ran (20); "
               "repeats");
+  app.add_option(
+         "--rendezvous", flags.rendezvous,
+         "where the processes of one launcher (srun, mpirun, torchrun, an indexed Job) meet to be one run: the host of the "
+         "first and a free port; none: each is a run by itself [as the launcher says]")
+      ->type_name("HOST:PORT");
+  app.add_option("--rendezvous-timeout", flags.rendezvous_timeout, "how long they wait for one another [5m]")->type_name("TIME");
   app.add_flag("-q,--quiet", flags.quiet, "the summary only");
   app.add_option("--color", flags.color, "auto, always or never [auto]")->type_name("WHEN");
 }

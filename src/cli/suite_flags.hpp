@@ -30,6 +30,8 @@ struct SuiteFlags : TargetFlags {
   std::string color = "auto";
   bool allow_skipped = false;
   std::vector<std::string> require;
+  std::string rendezvous;  // HOST:PORT, or "none"; empty: as the launcher says
+  std::string rendezvous_timeout = "5m";
 };
 
 // `flags` must outlive `app`.

@@ -8,14 +8,15 @@
 #include <cstdint>
 
 #include "base/error.hpp"
-#include "base/system/clock.hpp"
 
 namespace aisp::pair {
 namespace {
 
 constexpr double answer_patience_s = 24 * 3600;  // the parent watches the time
 // The time in which the last of the ranks wakes up, and then runs ahead of the start.
-constexpr double wake_up_s = 150e-6, wake_up_of_each_s = 20e-6;
+constexpr double wake_up_s = 150e-6, wake_up_of_each_s = 20e-6, on_the_way_s = 200e-6;
+constexpr double drift = 20e-6;    // of two clocks that are not kept together, in seconds a second
+constexpr int first_answers = 10;  // before the hub's clock is relied on
 
 }  // namespace
 
@@ -39,6 +40,15 @@ std::vector<std::string> cut_pieces(const std::string& joined) {
   return pieces;
 }
 
+void HubClock::see(double sent_s, const HubTimes& hub, double received_s) {
+  const double error_s = ((received_s - sent_s) - (hub.answered_s - hub.heard_s)) / 2;
+  if (known_ && error_s > error_s_ + drift * (received_s - seen_s_)) return;
+  offset_s_ = ((hub.heard_s - sent_s) + (hub.answered_s - received_s)) / 2;
+  error_s_ = error_s;
+  seen_s_ = received_s;
+  known_ = true;
+}
+
 RankGroup::RankGroup(const Place& place) : place_{place} {
   if (!several()) return;
   try {
@@ -47,15 +57,22 @@ RankGroup::RankGroup(const Place& place) : place_{place} {
     throw RanksApart{std::string{"it found no way to the other ranks: "} + error.what()};
   }
   link_.send({rank_hello, place.key, std::to_string(place.rank)});
+  if (place.one_clock) return;
+  for (int i = 0; i < first_answers; ++i) gather("a look at the clocks", {});
 }
 
 std::vector<std::string> RankGroup::gather(const std::string& where, const std::string& own) {
   if (!several()) return {own};
+  const double sent_s = base::monotonic_s();
   link_.send({rank_meets, where, own});
   const std::optional<base::Message> answer = link_.wait(answer_patience_s);
   if (!answer) throw RanksApart{"its connection to the other ranks ended at " + where};
   if (answer->kind == ranks_apart && answer->what == left_skipped) throw Unsupported{answer->body};
   if (answer->kind != ranks_met) throw RanksApart{answer->body};
+  if (HubTimes hub; !place_.one_clock && answer->what.size() == sizeof hub) {
+    std::memcpy(&hub, answer->what.data(), sizeof hub);
+    clock_.see(sent_s, hub, base::monotonic_s());
+  }
   std::vector<std::string> all = cut_pieces(answer->body);
   if (all.size() != static_cast<std::size_t>(ranks())) throw RanksApart{"not all ranks answered at " + where};
   return all;
@@ -74,9 +91,9 @@ bool RankGroup::all(const std::string& where, bool own, const std::string& why) 
 
 void RankGroup::start_together(const std::string& where) {
   if (!several()) return;
-  const double last_s = std::ranges::max(values(where, base::monotonic_s()));
-  const double start_s = last_s + wake_up_s + wake_up_of_each_s * ranks();
-  while (base::monotonic_s() < start_s) pause_cpu();
+  const double last_s = std::ranges::max(values(where, hub_now_s()));
+  const double start_s = last_s + wake_up_s + wake_up_of_each_s * ranks() + (place_.one_clock ? 0 : on_the_way_s);
+  while (hub_now_s() < start_s) pause_cpu();
 }
 
 void RankGroup::leave(const std::string& how, const std::string& why) {

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/system/clock.hpp"
 #include "base/system/message_link.hpp"
 
 namespace aisp::pair {
@@ -16,7 +17,7 @@ enum RankMessage : char {
   rank_meets = 'm',    // what: at which place of the program; body: the rank's bytes
   rank_trouble = 't',  // body: why the rank cannot go on like the others
   rank_leaves = 'l',   // what: a word of RankLeaves; body: why
-  ranks_met = 'M',     // body: the bytes of all ranks, in pieces
+  ranks_met = 'M',     // what: HubTimes; body: the bytes of all ranks, in pieces
   ranks_apart = 'A',   // what: "skipped", or empty; body: why
 };
 
@@ -25,6 +26,24 @@ inline constexpr const char* left_passed = "passed";
 inline constexpr const char* left_skipped = "skipped";
 inline constexpr const char* left_failed = "failed";
 inline constexpr const char* left_lost = "lost";  // because of another rank
+
+// When the hub heard a rank and when it answered, by the clock of its machine.
+struct HubTimes {
+  double heard_s = 0, answered_s = 0;
+};
+
+// The difference between the clock of the hub's machine and this one's. Each answer of the hub gives an estimate, which is wrong
+// by at most half of the time that the message and the answer were under way; the best one counts until the clocks may have
+// drifted apart by as much.
+class HubClock {
+ public:
+  void see(double sent_s, const HubTimes& hub, double received_s);
+  double offset_s() const { return offset_s_; }
+
+ private:
+  double offset_s_ = 0, error_s_ = 0, seen_s_ = 0;
+  bool known_ = false;
+};
 
 // Another rank has ended, or is at another place of the program: this pair's run is over.
 class RanksApart : public std::runtime_error {
@@ -43,6 +62,7 @@ class RankGroup {
   struct Place {
     int rank = 0, ranks = 1;
     std::string hub, key;
+    bool one_clock = true;  // all ranks are on the hub's machine
   };
 
   RankGroup() = default;
@@ -76,15 +96,18 @@ class RankGroup {
   bool any(const std::string& where, bool own);
   // Whether it holds on all ranks. `why`: why not on this one.
   bool all(const std::string& where, bool own, const std::string& why);
-  // Returns on all ranks at the same time, to a few microseconds.
+  // Returns on all ranks at the same time: to a few microseconds on one machine, and to the error of HubClock on several.
   void start_together(const std::string& where);
 
   // Tells the others that this rank ends, and how: one of the words above.
   void leave(const std::string& how, const std::string& why);
 
  private:
+  double hub_now_s() const { return base::monotonic_s() + clock_.offset_s(); }
+
   Place place_;
   base::MessageLink link_;
+  HubClock clock_;
 };
 
 }  // namespace aisp::pair

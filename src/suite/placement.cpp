@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "base/error.hpp"
 #include "machine/needs.hpp"
@@ -79,6 +80,52 @@ Placement place_one(const pair::Entry& entry, const machine::Machine& machine, c
   return placement;
 }
 
+using Processes = std::vector<run::Process>;
+
+std::vector<int> ordinals_of(const std::vector<std::string>& uuids, const machine::Machine& machine) {
+  std::vector<int> ordinals;
+  for (const machine::Gpu& gpu : machine.gpus)
+    if (std::ranges::find(uuids, gpu.uuid) != uuids.end()) ordinals.push_back(gpu.ordinal);
+  return ordinals;
+}
+
+// Returns the reason for which these processes cannot be the ranks of a pair on GPUs.
+std::optional<machine::Obstacle> unfit_gpus(const Processes& ranks) {
+  std::set<std::string> taken;
+  for (const run::Process& process : ranks) {
+    if (process.gpu.empty())
+      return machine::Obstacle{"needs a GPU for each rank, and " + run::name_of(process) + " has none",
+                               "give each process a GPU of its own, as with srun --gpus-per-task=1"};
+    if (!taken.insert(process.gpu).second)
+      return machine::Obstacle{"needs a GPU for each rank, and " + run::name_of(process) + " has that of another process",
+                               "start one process for each GPU"};
+    if (process.gpu_name != ranks.front().gpu_name)
+      return machine::Obstacle{fmt::format("needs GPUs of one kind: {} has {}, {} has {}", run::name_of(ranks.front()),
+                                           ranks.front().gpu_name, run::name_of(process), process.gpu_name),
+                               "start the processes on machines of one kind"};
+  }
+  return std::nullopt;
+}
+
+std::optional<machine::Obstacle> unmet_by_world(const Pair& pair, const machine::Machine& machine, const Processes& processes,
+                                                const std::function<bool(Library)>& has_library) {
+  const auto count = static_cast<int>(processes.size());
+  if (count < pair.needs.ranks.least)
+    return machine::Obstacle{fmt::format("needs {} processes, and the launcher started {}", pair.needs.ranks.least, count),
+                             "start more of them"};
+  if (pair.device == Device::host) return machine::unmet(pair.needs, pair.device, machine, {}, has_library);
+  const Processes ranks(processes.begin(), processes.begin() + std::min(count, pair.needs.ranks.most));
+  if (std::optional<machine::Obstacle> obstacle = unfit_gpus(ranks)) return obstacle;
+  const std::vector<int> seen = ordinals_of(gpus_of_ranks(ranks, static_cast<int>(ranks.size())), machine);
+  Needs needs = pair.needs;
+  needs.ranks.least = 1;
+  if (needs.peer_access && seen.size() < ranks.size())
+    return machine::Obstacle{"needs peer access between the GPUs of its ranks, and process 0 does not see them all",
+                             "start the processes on one machine, each with all of its GPUs visible"};
+  return machine::unmet(needs, pair.device, machine, needs.peer_access ? seen : ordinals_of({ranks.front().gpu}, machine),
+                        has_library);
+}
+
 }  // namespace
 
 std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<std::string>& names) {
@@ -94,6 +141,29 @@ std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<
     if (std::find(ordinals.begin(), ordinals.end(), ordinal) == ordinals.end()) ordinals.push_back(ordinal);
   }
   return ordinals;
+}
+
+std::vector<std::string> gpus_of_ranks(const Processes& processes, int ranks) {
+  std::vector<std::string> uuids;
+  for (int rank = 0; rank < ranks; ++rank) uuids.push_back(processes[static_cast<std::size_t>(rank)].gpu);
+  return uuids;
+}
+
+void place_ranks(std::vector<Placement>& placements, const machine::Machine& machine, const Processes& processes,
+                 const std::function<bool(Library)>& has_library) {
+  for (Placement& placement : placements) {
+    const Pair& pair = *placement.entry->pair;
+    if (pair.needs.ranks.most == 1) continue;
+    placement.choices.clear();
+    if (const auto obstacle = unmet_by_world(pair, machine, processes, has_library)) {
+      placement.obstacle = obstacle->reason;
+      placement.advice = obstacle->advice;
+      continue;
+    }
+    const int ranks = std::min(static_cast<int>(processes.size()), pair.needs.ranks.most);
+    placement.choices.push_back(pair.device == Device::host ? std::vector<int>{}
+                                                            : ordinals_of(gpus_of_ranks(processes, ranks), machine));
+  }
 }
 
 bool runs_alone(const Pair& pair, run::TimingMode mode) { return pair::host_dependent(pair) || mode == run::TimingMode::timer; }

@@ -6,6 +6,7 @@
 
 #include "machine/machine.hpp"
 #include "pair/registry.hpp"
+#include "run/parent/world.hpp"
 #include "suite/settings/configuration.hpp"
 
 namespace aisp::suite {
@@ -35,5 +36,12 @@ bool runs_alone(const Pair& pair, run::TimingMode mode);
 std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine,
                              const std::vector<int>& gpus, const Configuration& configuration = {},
                              const std::function<bool(Library)>& has_library = {});
+
+// In a run of several processes: places rank i of each pair with ranks in process i, on that process's GPU. `machine` is process
+// 0's; the GPUs that it sees of all ranks are its choice, so that it locks them.
+void place_ranks(std::vector<Placement>& placements, const machine::Machine& machine, const std::vector<run::Process>& processes,
+                 const std::function<bool(Library)>& has_library = {});
+// Returns the GPUs of the first `ranks` processes.
+std::vector<std::string> gpus_of_ranks(const std::vector<run::Process>& processes, int ranks);
 
 }  // namespace aisp::suite

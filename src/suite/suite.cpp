@@ -90,6 +90,8 @@ class Suite {
     run::Request request = run_request(placement);
     for (const int ordinal : gpus) request.gpus.push_back(task_.machine.gpus[static_cast<std::size_t>(ordinal)].uuid);
     if (!gpus.empty()) request.sm = task_.machine.gpus[static_cast<std::size_t>(gpus.front())].sm;
+    if (const Pair& pair = *placement.entry->pair; task_.world != nullptr && pair.needs.ranks.most > 1 && !gpus.empty())
+      request.gpus = gpus_of_ranks(task_.world->processes(), rank_count(pair, 0));
     return request;
   }
   run::Request run_request(const Placement& placement) const {
@@ -179,8 +181,14 @@ class Suite {
     };
     const Pair& pair = *placement.entry->pair;
     if (pair.needs.ranks.most == 1) return run::supervise(*placement.entry, request, supervision).result;
-    const int ranks = run::rank_count(pair, request.gpus.size(), task_.machine.host.cpus_usable);
-    return run::supervise_ranks(*placement.entry, request, supervision, ranks).result;
+    return run::supervise_ranks(*placement.entry, request, supervision, rank_count(pair, request.gpus.size()), task_.world)
+        .result;
+  }
+
+  int rank_count(const Pair& pair, std::size_t gpus) const {
+    if (task_.world == nullptr) return run::rank_count(pair, gpus, task_.machine.host.cpus_usable);
+    const std::size_t processes = task_.world->processes().size();
+    return run::rank_count(pair, processes, static_cast<int>(processes));
   }
 
   void profile_deeper(const Placement& placement, const run::Request& request, PairResult& result) const {

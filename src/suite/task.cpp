@@ -12,10 +12,12 @@
 namespace aisp::suite {
 
 Task make_task(std::vector<const pair::Entry*> selected, Configuration configuration, machine::Machine machine,
-               std::vector<std::string> command_line, bool resumed) {
+               std::vector<std::string> command_line, bool resumed, run::World* world) {
   Task task{std::move(selected), std::move(configuration), std::move(machine), std::move(command_line), resumed, {}, {}};
   task.gpus = choose_gpus(task.machine, task.configuration.gpus);
   task.placements = place(task.selected, task.machine, task.gpus, task.configuration);
+  task.world = world;
+  if (world != nullptr) place_ranks(task.placements, task.machine, world->processes());
   return task;
 }
 

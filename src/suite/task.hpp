@@ -10,6 +10,7 @@
 #include "evidence/result.hpp"
 #include "machine/machine.hpp"
 #include "pair/registry.hpp"
+#include "run/parent/world.hpp"
 #include "run/wire/handshake.hpp"
 #include "suite/placement.hpp"
 #include "suite/settings/configuration.hpp"
@@ -30,11 +31,12 @@ struct Task {
   std::vector<const pair::Entry*> all{};          // for a shard: the selection of all shards together
   std::vector<std::string> wanted{};              // targets that the user named; empty: all
   std::vector<evidence::PairResult> not_built{};  // pairs that the user named and that are not built, for the reports
+  run::World* world = nullptr;                    // the processes that a launcher started, which run the ranks of pairs
 };
 
 // Makes a task. Throws base::Error: usage or unfit for GPUs that the configuration names and that do not exist.
 Task make_task(std::vector<const pair::Entry*> selected, Configuration configuration, machine::Machine machine,
-               std::vector<std::string> command_line, bool resumed = false);
+               std::vector<std::string> command_line, bool resumed = false, run::World* world = nullptr);
 
 // Returns the ordinals of the GPUs that some pair of the task may run on.
 std::vector<int> gpus_in_use(const Task& task);

@@ -6,6 +6,7 @@ import os
 import pathlib
 import pty
 import shutil
+import socket
 import struct
 import subprocess
 import tempfile
@@ -28,6 +29,12 @@ def results_log(folder):
     file = folder / "results.jsonl"
     lines = file.read_text().splitlines(keepends=True) if file.exists() else []
     return [json.loads(line) for line in lines[1:] if line.endswith("\n")]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Finished:

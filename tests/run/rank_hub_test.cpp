@@ -2,6 +2,8 @@
 #include "run/parent/rank_hub.hpp"
 
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <aisp/check.hpp>
 
 #include <chrono>
@@ -20,16 +22,19 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-RankGroup::Place place_at(const RankHub& hub, int rank, int ranks) { return {rank, ranks, hub.address(), hub.key()}; }
+RankGroup::Place place_at(const RankHub& hub, int rank, int ranks, bool one_clock = true) {
+  return {rank, ranks, hub.address(), hub.key(), one_clock};
+}
 
 // Runs `body` in a thread for each rank and returns what each had to say, or the text of its exception.
-std::vector<std::string> on_ranks(const RankHub& hub, int ranks, const std::function<std::string(RankGroup&)>& body) {
+std::vector<std::string> on_ranks(const RankHub& hub, int ranks, const std::function<std::string(RankGroup&)>& body,
+                                  bool one_clock = true) {
   std::vector<std::string> said(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        RankGroup group{place_at(hub, rank, ranks)};
+        RankGroup group{place_at(hub, rank, ranks, one_clock)};
         said[static_cast<std::size_t>(rank)] = body(group);
       } catch (const std::exception& error) {
         said[static_cast<std::size_t>(rank)] = error.what();
@@ -116,6 +121,38 @@ TEST(RankGroup, StartsTogether) {
   });
   // A busy machine delays one or the other; the rank that slept delays both.
   EXPECT_LT(std::abs(begun_s[0] - begun_s[1]), 0.02);
+}
+
+TEST(RankHub, MeetsAtAPortThatIsThereForAllHubsOfARun) {
+  const base::Descriptor listener = base::listen_at("tcp:127.0.0.1:0");
+  sockaddr_in bound{};
+  socklen_t size = sizeof bound;
+  ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&bound), &size), 0);
+  const std::string address = "tcp:127.0.0.1:" + std::to_string(ntohs(bound.sin_port));
+  for (int hub_number = 0; hub_number < 2; ++hub_number) {
+    RankHub hub{2, address, listener.get()};
+    const auto said = on_ranks(
+        hub, 2,
+        [](RankGroup& group) {
+          group.start_together("a sample");
+          return std::to_string(group.any("here", group.rank() == 1));
+        },
+        false);
+    EXPECT_THAT(said, ElementsAre("1", "1"));
+  }
+}
+
+TEST(HubClock, KeepsTheBestEstimateUntilClocksMayHaveDrifted) {
+  pair::HubClock clock;
+  // The hub's clock is 100 s ahead; messages take 10 ms there and 30 ms back.
+  clock.see(1, {101.010, 101.020}, 1.050);
+  EXPECT_NEAR(clock.offset_s(), 99.99, 1e-9);
+  clock.see(2, {102.001, 102.001}, 2.002);  // a better one
+  EXPECT_NEAR(clock.offset_s(), 100, 1e-9);
+  clock.see(3, {103.004, 103.004}, 3.010);  // a worse one
+  EXPECT_NEAR(clock.offset_s(), 100, 1e-9);
+  clock.see(1000, {1100.014, 1100.014}, 1000.010);  // a worse one, with clocks that have drifted
+  EXPECT_NEAR(clock.offset_s(), 100.009, 1e-9);
 }
 
 TEST(RankGroup, NeedsNoneWhenItIsAlone) {

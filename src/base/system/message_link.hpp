@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole messages over a stream socket between processes of one machine.
+// Whole messages over a stream socket: of this machine, or TCP.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -17,9 +17,11 @@ struct Message {
 };
 inline constexpr std::size_t longest_message_bytes = std::size_t{16} << 20;
 
-// Sockets of this machine with a name that is no file. Both throw base::Error (unfit), which says why.
-Descriptor listen_at(const std::string& name);
-Descriptor connect_to(const std::string& name);
+// An address is the name of a socket of this machine, which is no file, or "tcp:HOST:PORT". Both functions throw base::Error
+// (unfit), which says why. A listener listens on all interfaces, unless HOST is the loopback.
+Descriptor listen_at(const std::string& address);
+// Tries again until `patience_s` is over: the other end may not listen yet.
+Descriptor connect_to(const std::string& address, double patience_s = 0);
 
 // One end of a connection. Sending never waits for the other end's reading: what it does not take yet stays in memory.
 class MessageLink {

@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
+#include "cli/launched.hpp"
 #include "cli/list.hpp"
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
@@ -58,7 +59,7 @@ std::optional<run::Counterpart> other_executable(const RunOptions& options) {
   return run::shake_hands(options.gate.against);
 }
 
-Exit run(const RunOptions& options, const std::vector<std::string>& command_line) {
+Exit run(const RunOptions& options, const std::vector<std::string>& command_line, run::World* world) {
   color_flag(options.color);
   threshold_of(options.gate.threshold_percent);
   std::vector<std::string> targets = target_list(options);
@@ -71,7 +72,7 @@ Exit run(const RunOptions& options, const std::vector<std::string>& command_line
   }
   Configuration configuration = make_configuration(options, earlier);
   // A run that is continued stays the part that it was.
-  if (options.resume.empty()) settle_shard(configuration);
+  if (options.resume.empty()) settle_shard(configuration, world);
   const suite::Selection selection = suite::select_here(targets);
   if (!options.list) suite::demand_built(selection, targets);
   std::vector<const pair::Entry*> selected = selection.built;
@@ -91,7 +92,8 @@ Exit run(const RunOptions& options, const std::vector<std::string>& command_line
   note_standing_settings(configuration);
   base::install_interrupt_handlers();
   // Complains of GPUs that do not exist before a folder is made.
-  suite::Task task = suite::make_task(part.selected, configuration, machine::probe(), command_line, !options.resume.empty());
+  suite::Task task =
+      suite::make_task(part.selected, configuration, machine::probe(), command_line, !options.resume.empty(), world);
   Requirements{options.require}.demand_possible(task.machine, task.gpus);
   task.against = other_executable(options);
   task.wanted = targets;
@@ -145,8 +147,11 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& comm
   command->add_flag("--dry-run", options->dry_run, "say what would run where and stop; no JSON")
       ->excludes(list)
       ->excludes("--json");
-  command->callback(
-      [options, command_line, &action] { action = [options, command_line] { return run(*options, command_line); }; });
+  command->callback([options, command_line, &action] {
+    action = [options, command_line] {
+      return run_launched(*options, command_line, [&](run::World* world) { return run(*options, command_line, world); });
+    };
+  });
 }
 
 }  // namespace aisp::cli

@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
+#include "cli/launched.hpp"
 #include "cli/output.hpp"
 #include "cli/requirements.hpp"
 #include "cli/suite_command.hpp"
@@ -49,10 +50,10 @@ struct VerifyOptions : SuiteFlags {
   bool deep = false;
 };
 
-Exit verify(const VerifyOptions& flags, const std::vector<std::string>& command_line) {
+Exit verify(const VerifyOptions& flags, const std::vector<std::string>& command_line, run::World* world) {
   color_flag(flags.color);
   suite::Configuration configuration = make_configuration(flags);
-  settle_shard(configuration);
+  settle_shard(configuration, world);
   const std::vector<std::string> targets = target_list(flags);
   const suite::Selection selection = suite::select_here(targets);
   suite::demand_built(selection, targets);
@@ -65,7 +66,7 @@ Exit verify(const VerifyOptions& flags, const std::vector<std::string>& command_
   configuration.verify_only = true;
   configuration.deep = flags.deep;
   base::install_interrupt_handlers();
-  suite::Task task = suite::make_task(part.selected, configuration, machine::probe(), command_line);
+  suite::Task task = suite::make_task(part.selected, configuration, machine::probe(), command_line, false, world);
   Requirements{flags.require}.demand_possible(task.machine, task.gpus);
   note_shard(task, part, selected);
   // Told once for all shards.
@@ -87,7 +88,11 @@ void add_verify(CLI::App& app, Action& action, const std::vector<std::string>& c
       {"mode", "iterations", "fixed-iterations", "warmup", "budget", "cold-start", "no-alternate", "profile", "percentiles"});
   command->add_flag("--deep", flags->deep,
                     "compare declared costs with hardware counters too: DRAM bytes and FLOPs of every pair on a GPU");
-  command->callback([flags, command_line, &action] { action = [flags, command_line] { return verify(*flags, command_line); }; });
+  command->callback([flags, command_line, &action] {
+    action = [flags, command_line] {
+      return run_launched(*flags, command_line, [&](run::World* world) { return verify(*flags, command_line, world); });
+    };
+  });
 }
 
 }  // namespace aisp::cli

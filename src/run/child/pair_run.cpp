@@ -82,7 +82,7 @@ evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, 
   const profile::Scope range{record.result().target};
   try {
     ranks = std::make_unique<pair::RankGroup>(
-        pair::RankGroup::Place{request.rank, request.ranks, request.rank_hub, request.rank_key});
+        pair::RankGroup::Place{request.rank, request.ranks, request.rank_hub, request.rank_key, request.machines == 1});
     run_stages(*entry.pair, request, *ranks, stages, record, resources);
   } catch (const pair::RanksApart& reason) {
     record.problem({}, "ranks", reason.what());

@@ -43,7 +43,7 @@ bool skip_unmet(const Context& context, Record& record) {
 void describe_workload(const Context& context, Record& record, pair::Session& session) {
   evidence::PairResult& result = record.result();
   result.sizes = session.sizes();
-  if (context.ranks.several()) result.sizes[size_of_ranks] = static_cast<std::uint64_t>(context.ranks.ranks());
+  add_ranks(result, context.request);
   result.narrow_types = std::ranges::any_of(session.buffers(), [](const Buffer& buffer) {
     return buffer.type == ElementType::e4m3 || buffer.type == ElementType::e5m2 || holds_codes(buffer.type);
   });

@@ -26,10 +26,16 @@ std::string name_of_rank(int rank) { return fmt::format("rank {}", rank); }
 
 }  // namespace
 
-RankHub::RankHub(int ranks)
-    : seats_(static_cast<std::size_t>(ranks)), key_{fmt::format("{:016x}{:016x}", base::entropy(), base::entropy())} {
-  address_ = fmt::format("aisp-{}-{:016x}", ::getpid(), base::entropy());
-  listener_ = base::listen_at(address_);
+RankHub::RankHub(int ranks, std::string address, int listener)
+    : seats_(static_cast<std::size_t>(ranks)),
+      key_{fmt::format("{:016x}{:016x}", base::entropy(), base::entropy())},
+      address_{std::move(address)} {
+  if (listener >= 0) {
+    listener_ = base::Descriptor{::fcntl(listener, F_DUPFD_CLOEXEC, 0)};
+  } else {
+    address_ = fmt::format("aisp-{}-{:016x}", ::getpid(), base::entropy());
+    listener_ = base::listen_at(address_);
+  }
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) throw base::Error{base::Exit::unfit, "no pipe for a pair's ranks"};
   wake_read_.reset(ends[0]);
@@ -121,7 +127,10 @@ void RankHub::greet() {
 
 void RankHub::hear(int rank, const base::Message& message) {
   Seat& from = seat(rank);
-  if (message.kind == pair::rank_meets) from.met = message;
+  if (message.kind == pair::rank_meets) {
+    from.met = message;
+    from.met_s = base::monotonic_s();
+  }
   if (message.kind == pair::rank_trouble) {
     from.trouble = base::one_line(message.body, longest_reason);
     if (first_trouble_s_ == 0) first_trouble_s_ = base::monotonic_s();
@@ -165,13 +174,16 @@ void RankHub::release() {
 void RankHub::answer_all() {
   std::vector<std::string> pieces;
   for (Seat& each : seats_) pieces.push_back(std::move(each.met->body));
-  const base::Message answer{pair::ranks_met, {}, pair::joined_pieces(pieces)};
+  const std::string joined = pair::joined_pieces(pieces);
   for (Seat& each : seats_) {
     each.met.reset();
     each.trouble.clear();
   }
   first_trouble_s_ = 0;
-  for (Seat& each : seats_) each.link.send(answer);
+  for (Seat& each : seats_) {
+    const pair::HubTimes times{each.met_s, base::monotonic_s()};
+    each.link.send({pair::ranks_met, {reinterpret_cast<const char*>(&times), sizeof times}, joined});
+  }
 }
 
 void RankHub::part(const std::string& text, const std::string& how) {

@@ -18,8 +18,8 @@ namespace aisp::run {
 
 class RankHub {
  public:
-  // Listens at an address of its own on this machine.
-  explicit RankHub(int ranks);
+  // Listens at an address of its own on this machine, or at `address`, where `listener` listens for all hubs of a run.
+  explicit RankHub(int ranks, std::string address = {}, int listener = -1);
   ~RankHub();
   RankHub(const RankHub&) = delete;
   RankHub& operator=(const RankHub&) = delete;
@@ -40,6 +40,7 @@ class RankHub {
   struct Seat {
     base::MessageLink link;
     std::optional<base::Message> met;  // has come to a place and waits
+    double met_s = 0;                  // when
     std::string trouble;               // why it cannot go on
     bool told = false;                 // that the run is over
     bool left = false;

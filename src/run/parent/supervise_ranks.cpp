@@ -95,10 +95,12 @@ int rank_count(const Pair& pair, std::size_t gpus, int cpus) {
   return std::clamp(room, ranks.least, ranks.most);
 }
 
-Outcome supervise_ranks(const pair::Entry& entry, const Request& request, const Supervision& supervision, int ranks) {
+Outcome supervise_ranks(const pair::Entry& entry, const Request& request, const Supervision& supervision, int ranks,
+                        World* world) {
   std::optional<RankHub> opened;
   try {
-    opened.emplace(ranks);
+    if (world != nullptr) opened.emplace(ranks, world->address(), world->listener());
+    else opened.emplace(ranks);
   } catch (const base::Error& error) {
     Outcome outcome{.result = blank_result(entry, request)};
     outcome.result.status = Status::crashed;
@@ -113,8 +115,10 @@ Outcome supervise_ranks(const pair::Entry& entry, const Request& request, const 
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
-      outcome = supervise(entry, request_of_rank(request, hub, rank, ranks),
-                          supervision_of_rank(supervision, hub, rank, alone_limit_s));
+      Request own = request_of_rank(request, hub, rank, ranks);
+      if (world != nullptr) own.machines = machine_count(world->processes(), ranks);
+      const Supervision watch = supervision_of_rank(supervision, hub, rank, alone_limit_s);
+      outcome = world != nullptr && rank > 0 ? world->supervise(entry, own, watch) : supervise(entry, own, watch);
       hub.ended(rank, outcome.result.status, outcome.result.reason);
     });
   for (std::thread& thread : threads) thread.join();

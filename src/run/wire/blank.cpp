@@ -28,6 +28,11 @@ evidence::Start recorded(Start start) {
 
 evidence::Cache recorded(Cache cache) { return cache == Cache::cold ? evidence::Cache::cold : evidence::Cache::hot; }
 
+void add_ranks(evidence::PairResult& result, const Request& request) {
+  if (request.ranks > 1) result.sizes[size_of_ranks] = static_cast<std::uint64_t>(request.ranks);
+  if (request.machines > 1) result.sizes[size_of_machines] = static_cast<std::uint64_t>(request.machines);
+}
+
 evidence::PairResult blank_result(const pair::Entry& entry, const Request& request) {
   evidence::PairResult result;
   result.target = entry.target();
@@ -48,7 +53,7 @@ evidence::PairResult blank_result(const pair::Entry& entry, const Request& reque
   if (!entry.pair->judged_by.empty()) result.judged_by = entry.pair->judged_by;
   result.scale = request.scale;
   result.sizes = pair::sizes_in_effect(*entry.pair, request.sizes, request.scale);
-  if (request.ranks > 1) result.sizes[size_of_ranks] = static_cast<std::uint64_t>(request.ranks);
+  add_ranks(result, request);
   result.sizes_set = !request.sizes.empty();
   result.sweep_case = request.sweep_case;
   result.seed = request.seed;

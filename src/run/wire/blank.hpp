@@ -16,6 +16,10 @@ evidence::Cache recorded(Cache cache);
 
 // The name under which a result's sizes hold the number of its ranks: results of different numbers are not comparable.
 inline constexpr const char* size_of_ranks = "ranks";
+// The same for the number of machines that they were on, if these were several.
+inline constexpr const char* size_of_machines = "machines";
+// Adds both to the sizes of a result.
+void add_ranks(evidence::PairResult& result, const Request& request);
 
 // Returns a result with the entry's identity and nothing measured; `started_utc` is now.
 evidence::PairResult blank_result(const pair::Entry& entry, const Request& request);

@@ -52,6 +52,7 @@ static void describe(Request& request, Visitor& visit) {
   visit("timeout_multiplier", request.timeout_multiplier);
   visit("rank", request.rank);
   visit("ranks", request.ranks);
+  visit("machines", request.machines);
   visit("rank_hub", request.rank_hub);
   visit("rank_key", request.rank_key);
   visit("running_variant_page", request.running_variant_page);

@@ -65,6 +65,7 @@ struct Request : Settings {
   std::string sweep_case;                      // its name; empty without --sweep
   StageLimits limits;
   int rank = 0, ranks = 1;           // which of the pair's processes this is, and how many it has
+  int machines = 1;                  // number of machines that they are on
   std::string rank_hub, rank_key;    // where they meet (run/parent/rank_hub.hpp)
   std::string running_variant_page;  // page in which the child notes the running variant (pair/running_variant.hpp)
   std::string scratch_parent;        // folder in which the pair's scratch folder is made

@@ -42,7 +42,9 @@ bool has_scale(const evidence::PairResult& earlier, const Placement& placement, 
 
 bool has_sizes(const evidence::PairResult& earlier, const Pair& pair, const run::Request& request) {
   std::map<std::string, std::uint64_t> sizes = earlier.sizes;
-  sizes.erase(run::size_of_ranks);  // the machine decides it, which is the same
+  // The machine decides them, which is the same, or the number of processes that a launcher starts.
+  sizes.erase(run::size_of_ranks);
+  sizes.erase(run::size_of_machines);
   return earlier.sizes_set == !request.sizes.empty() && sizes == pair::sizes_in_effect(pair, request.sizes, earlier.scale);
 }
 
