@@ -21,8 +21,8 @@ TIMELINE_FIGURE = re.compile(rf"({FIGURE.pattern})<!--\s+timeline\s+(\w+)\s+-->"
 # Counts of a metric before and after, which have no unit: "`page_faults` falls from 33000 to 64".
 NUMBER = r"\d[\d.,]*(?<![.,])[kMGT]?"
 CHANGE = re.compile(rf"`[\w.]+`(?:\s+[a-z]+,?){{0,6}}?\s+from\s+({NUMBER}\s+to\s+{NUMBER})(?![\w.]*\w)")
-# One comment in front of a table stands for all of its figures.
-TABLE_WITHOUT_RECORD = re.compile(r"^<!--\s+not\s+recorded:\s[^>]*\w[^>]*\s+-->\n+(?:\|.*\n?)+", re.M)
+# One comment in front of a table, in a paragraph of its own, stands for all of its figures.
+TABLE_WITHOUT_RECORD = re.compile(r"(?:\A|(?<=\n\n))<!--\s+not\s+recorded:\s[^>]*\w[^>]*\s+-->\n{1,2}(?:\|.*\n?)+", re.M)
 # One comment at the end of a paragraph, or of an item of a list, stands for those of its figures that it names: <!-- not recorded: 76 MB,
 # 67 MB: built 2026-11-23 -->. So prose can be read without comments in its sentences.
 PARAGRAPH_WITHOUT_RECORD = re.compile(r"<!--\s+not\s+recorded:\s+([^>]*?):\s[^>]*\w[^>]*-->[ \t]*$", re.M)

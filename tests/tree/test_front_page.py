@@ -47,6 +47,16 @@ class FrontPage(unittest.TestCase):
             self.assertLess(recorded[0]["speedup_low"] * 0.99, speedup, target)
             self.assertGreater(recorded[0]["speedup_high"] * 1.01, speedup, target)
 
+    @unittest.skipUnless(AISP and Path(AISP).exists(), "no executable: set AISP")
+    def test_its_run_makes_a_report(self):
+        done = run(AISP, "report", "docs/example-run", "--html", "-", cwd=SOURCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for words in ("ch09:fused_mlp", "NVIDIA H100 80GB HBM3"):
+            self.assertIn(words, done.stdout)
+
+    def test_its_pictures_are_small(self):
+        self.assertLess(sum((SOURCE / "docs" / name).stat().st_size for name in ("report.webp", "terminal.svg")), 200_000)
+
     def test_the_pairs_are_counted(self):
         found = {folder.name: len(names) for folder, names in pairs(SOURCE).items()}
         self.assertEqual(found, PAIRS)
