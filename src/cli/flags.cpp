@@ -24,6 +24,10 @@ CLI::Option* add_number_to(CLI::App& app, const std::string& flag, To& to, const
       flag, [flag, &to](const std::string& text) { to = number_of<double>(flag, text, "a number"); }, help);
 }
 
+CLI::Option* repeated(CLI::Option* option) {
+  return option->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 }  // namespace
 
 base::Color color_flag(const std::string& text) {
@@ -39,17 +43,18 @@ CLI::Option* add_number(CLI::App& app, const std::string& flag, std::optional<do
   return add_number_to(app, flag, to, help);
 }
 
+CLI::Option* add_repeated(CLI::App& app, const std::string& flag, std::vector<std::string>& to, const char* type,
+                          const std::string& help) {
+  return repeated(app.add_option(flag, to, help)->type_name(type));
+}
+
 CLI::Option* add_numbers(CLI::App& app, const std::string& flag, std::vector<int>& to, const std::string& help) {
-  return app
-      .add_option_function<std::vector<std::string>>(
-          flag,
-          [flag, &to](const std::vector<std::string>& texts) {
-            for (const std::string& text : texts) to.push_back(number_of<int>(flag, text, "a whole number"));
-          },
-          help)
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  return repeated(app.add_option_function<std::vector<std::string>>(
+      flag,
+      [flag, &to](const std::vector<std::string>& texts) {
+        for (const std::string& text : texts) to.push_back(number_of<int>(flag, text, "a whole number"));
+      },
+      help));
 }
 
 }  // namespace aisp::cli

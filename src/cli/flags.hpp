@@ -16,6 +16,10 @@ namespace aisp::cli {
 // Throws base::Error (usage) for anything but auto, always and never.
 base::Color color_flag(const std::string& text);
 
+// An option that takes one value, `type` in the help, and may be given again for a further one. `to` must outlive `app`.
+CLI::Option* add_repeated(CLI::App& app, const std::string& flag, std::vector<std::string>& to, const char* type,
+                          const std::string& help);
+
 // Options with numbers, read as those of settings are: CLI11's own reader takes "" for zero and speaks of conversions. `to` must
 // outlive `app`.
 CLI::Option* add_number(CLI::App& app, const std::string& flag, double& to, const std::string& help);

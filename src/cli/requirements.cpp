@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/parse_number.hpp"
 #include "base/text.hpp"
+#include "cli/flags.hpp"
 #include "evidence/expectations/fingerprint.hpp"
 
 namespace aisp::cli {
@@ -38,11 +39,7 @@ std::set<std::string> possible_keys(const machine::Machine& machine, const std::
 }  // namespace
 
 void add_require(CLI::App& app, std::vector<std::string>& given, const char* help) {
-  app.add_option("--require", given, help)
-      ->type_name("WHAT,...")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_repeated(app, "--require", given, "WHAT,...", help);
 }
 
 Requirements::Requirements(const std::vector<std::string>& given) {

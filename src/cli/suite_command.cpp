@@ -55,6 +55,30 @@ report::LineWidths widths_of(const suite::Task& task) {
   return widths;
 }
 
+void show_results(const suite::Finished& finished, const suite::Task& task, bool quiet, const base::Painter& paint) {
+  print_counters(finished.suite, task.configuration);
+  const bool in_full = !quiet && !task.configuration.verify_only;
+  if (in_full)
+    for (const report::SweepTable& sweep : report::sweep_summaries(finished.suite.pairs))
+      show(fmt::format("\nSweep of {}\n{}", sweep.target, columns(sweep.rows)));
+  show(report::summary(finished.suite, paint));
+  if (!finished.storage_trouble.empty()) return;
+  const std::string where = finished.folder.string();
+  show(fmt::format("Reports: {}\n", where));
+  if (in_full)
+    show(base::on_screen(fmt::format("As one page for a browser: {} report {} --html", program_invocation_name, where)) + '\n');
+}
+
+// Throws base::Error for a run that was good, but counted or ran too little.
+void demand_enough(const suite::Finished& finished, const suite::Task& task, const SuiteFlags& flags) {
+  if (finished.status != Exit::good) return;
+  if (task.configuration.deep && evidence::nothing_counted(finished.suite))
+    throw Error{Exit::unfit,
+                "verify --deep: the counters of no pair could be read, so no declared cost was compared; the reports say why"};
+  Requirements{flags.require}.demand_met(finished.suite, finished.manifest);
+  if (!flags.allow_skipped) demand_anything_ran(finished.suite);
+}
+
 std::string storage_trouble(const suite::Finished& finished, const suite::Configuration& configuration) {
   if (!finished.kept) return finished.storage_trouble + "; run it again";
   return fmt::format("{}; what was measured is in {}/results.jsonl, {}", finished.storage_trouble, finished.folder.string(),
@@ -126,17 +150,9 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
 
   if (!json_only && !flags.quiet && !task.configuration.verify_only) note("aisp: " + heading(task));
   const suite::Finished finished = suite::run_suite(task, std::move(folder), display);
-  const std::string where = finished.folder.string();
   if (!json_only) {
     if (!display.output_trouble().empty()) throw Error{Exit::failed, display.output_trouble()};
-    print_counters(finished.suite, task.configuration);
-    const bool is_told_in_full = !flags.quiet && !task.configuration.verify_only;
-    for (const report::SweepTable& sweep : report::sweep_summaries(finished.suite.pairs))
-      if (is_told_in_full) show(fmt::format("\nSweep of {}\n{}", sweep.target, columns(sweep.rows)));
-    show(report::summary(finished.suite, paint));
-    if (finished.storage_trouble.empty()) show(fmt::format("Reports: {}\n", where));
-    if (finished.storage_trouble.empty() && is_told_in_full)
-      show(base::on_screen(fmt::format("As one page for a browser: {} report {} --html", program_invocation_name, where)) + '\n');
+    show_results(finished, task, flags.quiet, paint);
   }
   for (const std::string& line : report::not_available(finished.suite)) note("aisp: not available here: " + line);
   if (!flags.json.empty())
@@ -146,13 +162,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   const std::string on = suite::way_on(task.configuration, finished.folder);
   if (finished.suite.interrupted) note("aisp: interrupted; " + on);
   if (finished.out_of_time) note("aisp: the suite's time was up; " + on);
-  if (task.configuration.deep && finished.status == Exit::good && evidence::nothing_counted(finished.suite))
-    throw Error{Exit::unfit,
-                "verify --deep: the counters of no pair could be read, so no declared cost was compared; the reports say why"};
-  if (finished.status == Exit::good) {
-    Requirements{flags.require}.demand_met(finished.suite, finished.manifest);
-    if (!flags.allow_skipped) demand_anything_ran(finished.suite);
-  }
+  demand_enough(finished, task, flags);
   if (!gate) return finished.status;
   return (task.against ? run_against : run_gate)(task, finished, *gate, display, paint, json_only);
 }

@@ -10,7 +10,9 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "cli/flags.hpp"
 #include "cli/output.hpp"
+#include "cli/requirements.hpp"
 #include "suite/settings/configuration.hpp"
 
 namespace aisp::cli {
@@ -55,11 +57,7 @@ void add_target_flags(CLI::App& app, TargetFlags& flags) {
   app.add_option("TARGET", flags.words,
                  "pairs: all, ch07, ch07:transpose, ch07:*gemm* or a name; several, also with commas between them [all]")
       ->type_name("");
-  app.add_option("-t,--targets", flags.targets, "the same as TARGET; may be repeated")
-      ->type_name("TARGET,...")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_repeated(app, "-t,--targets", flags.targets, "TARGET,...", "the same as TARGET; may be repeated");
 }
 
 void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::string>& without) {
@@ -68,11 +66,7 @@ void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::st
   for (const suite::Setting& setting : suite::settings())
     if (!left_out(setting.name)) add_setting(app, flags, setting);
   if (!left_out("profile")) app.add_flag("--no-profile", flags.no_profile, "the same as --profile none")->group("Settings");
-  app.add_option("--config", flags.config_files, "settings in TOML [aisp.toml, where there is one]")
-      ->type_name("FILE")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_repeated(app, "--config", flags.config_files, "FILE", "settings in TOML [aisp.toml, where there is one]");
   app.add_option("--json", flags.json, "the results as JSON, '-' for the standard output, where nothing else appears then")
       ->type_name("FILE");
   app.add_flag("--allow-skipped", flags.allow_skipped, "exit 0, not 5, when nothing could run on this machine");

@@ -2,7 +2,9 @@
 #include "machine/ceilings.hpp"
 
 #include <algorithm>
+#include <array>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/text.hpp"
@@ -76,6 +78,57 @@ class Longest {
   FloorTime floor_;
 };
 
+// An amount beside memory and arithmetic that a pair may declare, and what bounds its rate.
+struct Resource {
+  double Cost::*amount;
+  double Ceilings::*ceiling;
+  double Peaks::*peak;
+  std::string_view unit, limiter;
+  std::string_view path;                // of bytes, in words; empty: a count that SMs bound
+  CeilingFrom CeilingSources::*source;  // null: computed
+};
+constexpr std::array resources{
+    Resource{&Cost::l2_bytes, &Ceilings::l2_bytes_s, nullptr, "B", "L2", "", &CeilingSources::l2},
+    Resource{&Cost::shared_wavefronts, &Ceilings::wavefronts_s, &Peaks::wavefronts_s, " wavefronts", "shared memory", "",
+             &CeilingSources::wavefronts},
+    Resource{&Cost::issue_slots, &Ceilings::issue_slots_s, &Peaks::issue_slots_s, " instructions", "issue slots", "", nullptr},
+    Resource{&Cost::special_functions, &Ceilings::special_functions_s, &Peaks::special_functions_s, " results",
+             "special functions", "", nullptr},
+    Resource{&Cost::host_to_device, &Ceilings::host_to_device_bytes_s, &Peaks::pcie_bytes_s, "B", "host to device",
+             "to the device", &CeilingSources::host_to_device},
+    Resource{&Cost::device_to_host, &Ceilings::device_to_host_bytes_s, &Peaks::pcie_bytes_s, "B", "device to host", "to the host",
+             &CeilingSources::device_to_host},
+    Resource{&Cost::peer_bytes, &Ceilings::peer_bytes_s, &Peaks::peer_bytes_s, "B", "peer", "between GPUs",
+             &CeilingSources::peer}};
+
+FloorTime floor_of_phase(const Cost& cost, const Ceilings& ceilings, double bytes_written) {
+  Longest longest;
+  const CeilingSources& from = ceilings.from;
+  longest.consider(cost.bytes, memory_bytes_s(cost.bytes, bytes_written, ceilings), "B", "memory", from.memory);
+  longest.consider_math(cost, ceilings);
+  for (const Resource& resource : resources)
+    longest.consider(cost.*resource.amount, ceilings.*resource.ceiling, resource.unit, std::string{resource.limiter},
+                     resource.source == nullptr ? CeilingFrom::computed : from.*resource.source);
+  if (beyond_host_caches(cost.host_bytes, ceilings))
+    longest.consider(cost.host_bytes, ceilings.host_copy_bytes_s, "B", "host memory", from.host_copy);
+  longest.consider_time(cost.dependent_kernels * ceilings.launch_s, "launch",
+                        base::display_ms(ceilings.launch_s * 1e3) + " per dependent kernel", from.launch);
+  longest.consider_time(cost.seconds, "declared", "the pair's own arithmetic", CeilingFrom::computed);
+  return longest.result();
+}
+
+void add_math(std::vector<MoreMath>& all, const MoreMath& more) {
+  if (more.flops == 0) return;
+  const auto found = std::ranges::find(all, more.math, &MoreMath::math);
+  if (found == all.end()) all.push_back(more);
+  else found->flops += more.flops;
+}
+
+constexpr double Cost::*amounts[] = {&Cost::bytes,          &Cost::l2_bytes,          &Cost::shared_wavefronts,
+                                     &Cost::issue_slots,    &Cost::special_functions, &Cost::host_to_device,
+                                     &Cost::device_to_host, &Cost::peer_bytes,        &Cost::host_bytes,
+                                     &Cost::seconds,        &Cost::dependent_kernels};
+
 std::string decimal_bytes(double bytes) {
   std::string rate = base::human_rate(bytes, "B");
   return rate.substr(0, rate.size() - 2);  // without "/s"
@@ -140,30 +193,6 @@ double memory_bytes_s(double bytes, double bytes_written, const Ceilings& ceilin
   return 1 / (1 / read + (1 / copy - 1 / read) * mixed);
 }
 
-namespace {
-
-FloorTime floor_of_phase(const Cost& cost, const Ceilings& ceilings, double bytes_written) {
-  Longest longest;
-  const CeilingSources& from = ceilings.from;
-  longest.consider(cost.bytes, memory_bytes_s(cost.bytes, bytes_written, ceilings), "B", "memory", from.memory);
-  longest.consider_math(cost, ceilings);
-  longest.consider(cost.l2_bytes, ceilings.l2_bytes_s, "B", "L2", from.l2);
-  longest.consider(cost.shared_wavefronts, ceilings.wavefronts_s, " wavefronts", "shared memory", from.wavefronts);
-  longest.consider(cost.issue_slots, ceilings.issue_slots_s, " instructions", "issue slots", CeilingFrom::computed);
-  longest.consider(cost.special_functions, ceilings.special_functions_s, " results", "special functions", CeilingFrom::computed);
-  longest.consider(cost.host_to_device, ceilings.host_to_device_bytes_s, "B", "host to device", from.host_to_device);
-  longest.consider(cost.device_to_host, ceilings.device_to_host_bytes_s, "B", "device to host", from.device_to_host);
-  longest.consider(cost.peer_bytes, ceilings.peer_bytes_s, "B", "peer", from.peer);
-  if (beyond_host_caches(cost.host_bytes, ceilings))
-    longest.consider(cost.host_bytes, ceilings.host_copy_bytes_s, "B", "host memory", from.host_copy);
-  longest.consider_time(cost.dependent_kernels * ceilings.launch_s, "launch",
-                        base::display_ms(ceilings.launch_s * 1e3) + " per dependent kernel", from.launch);
-  longest.consider_time(cost.seconds, "declared", "the pair's own arithmetic", CeilingFrom::computed);
-  return longest.result();
-}
-
-}  // namespace
-
 FloorTime floor_seconds(const Cost& cost, const Ceilings& ceilings, double bytes_written) {
   if (cost.phases.empty()) return floor_of_phase(cost, ceilings, bytes_written);
   const double bytes = whole(cost).bytes, written_share = bytes > 0 ? bytes_written / bytes : 0;
@@ -211,39 +240,17 @@ ImpossibleTime impossible_seconds(const Cost& cost, const Peaks& peaks, std::uin
              base::significant(each.flops / 1e9) + " GFLOP at " + base::human_rate(flops_s, "FLOP") + " (" +
                  std::string{name_of(each.math)} + " units x maximum clock)");
   }
-  const auto of_sms = [&](double amount, double per_second, const char* what) {
-    consider(
-        amount, per_second,
-        base::significant(amount / 1e9) + " G" + what + " at " + base::human_rate(per_second, what) + " (SMs x maximum clock)");
-  };
-  of_sms(cost.shared_wavefronts, peaks.wavefronts_s, " wavefronts");
-  of_sms(cost.issue_slots, peaks.issue_slots_s, " instructions");
-  of_sms(cost.special_functions, peaks.special_functions_s, " results");
-  consider(
-      cost.host_to_device, peaks.pcie_bytes_s,
-      decimal_bytes(cost.host_to_device) + " to the device at " + base::human_rate(peaks.pcie_bytes_s, "B") + " (link rate)");
-  consider(cost.device_to_host, peaks.pcie_bytes_s,
-           decimal_bytes(cost.device_to_host) + " to the host at " + base::human_rate(peaks.pcie_bytes_s, "B") + " (link rate)");
-  consider(cost.peer_bytes, peaks.peer_bytes_s,
-           decimal_bytes(cost.peer_bytes) + " between GPUs at " + base::human_rate(peaks.peer_bytes_s, "B") + " (link rate)");
+  for (const Resource& resource : resources) {
+    if (resource.peak == nullptr) continue;
+    const double amount = cost.*resource.amount, per_second = peaks.*resource.peak;
+    const std::string rate = base::human_rate(per_second, resource.unit);
+    if (resource.path.empty())
+      consider(amount, per_second,
+               base::significant(amount / 1e9) + " G" + std::string{resource.unit} + " at " + rate + " (SMs x maximum clock)");
+    else consider(amount, per_second, decimal_bytes(amount) + " " + std::string{resource.path} + " at " + rate + " (link rate)");
+  }
   return result;
 }
-
-namespace {
-
-void add_math(std::vector<MoreMath>& all, const MoreMath& more) {
-  if (more.flops == 0) return;
-  const auto found = std::ranges::find(all, more.math, &MoreMath::math);
-  if (found == all.end()) all.push_back(more);
-  else found->flops += more.flops;
-}
-
-constexpr double Cost::*amounts[] = {&Cost::bytes,          &Cost::l2_bytes,          &Cost::shared_wavefronts,
-                                     &Cost::issue_slots,    &Cost::special_functions, &Cost::host_to_device,
-                                     &Cost::device_to_host, &Cost::peer_bytes,        &Cost::host_bytes,
-                                     &Cost::seconds,        &Cost::dependent_kernels};
-
-}  // namespace
 
 std::vector<MoreMath> math_of(const Cost& cost) {
   std::vector<MoreMath> all;

@@ -12,8 +12,8 @@
 #include "base/error.hpp"
 #include "base/system/files.hpp"
 #include "base/text.hpp"
-#include "peak/fabric/collective_kernels.hpp"
 #include "peak/fabric/fabric_table.hpp"
+#include "peak/kernels.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {

@@ -203,13 +203,8 @@ void add_analyze(CLI::App& app, Action& action) {
   command->add_flag("--require-confirmation", options->require_confirmation,
                     "a regression counts only when two measurements show it");
   command->add_flag("--strict", options->strict, "slower, drifted, stale and pairs that no longer run count as regressions too");
-  command
-      ->add_option("--only", options->only,
-                   "show rows of these findings only, as in regressed,failed; files and exit status are of all")
-      ->type_name("FINDING,...")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_repeated(*command, "--only", options->only, "FINDING,...",
+               "show rows of these findings only, as in regressed,failed; files and exit status are of all");
   CLI::Option* update =
       command->add_flag("--update-expectations", options->update_expectations,
                         "record what the runs measured instead, in the order given, beside what was recorded of the same code");

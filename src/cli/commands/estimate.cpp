@@ -71,7 +71,7 @@ knowledge::Told completing(const EstimateOptions& options) {
   return told;
 }
 
-Model chosen_model(const EstimateOptions& options) {
+void demand_one_model(const EstimateOptions& options) {
   const bool own_shape = options.has_shape() && options.config.empty();
   const int ways = (options.model.empty() ? 0 : 1) + (options.config.empty() ? 0 : 1) + (own_shape ? 1 : 0);
   if (ways != 1)
@@ -81,6 +81,10 @@ Model chosen_model(const EstimateOptions& options) {
                     : "--model, --config and a shape of your own exclude each other; give one (a shape may complete a --config)"};
   if (!options.model.empty() && (options.parameters || options.active))
     throw Error{Exit::usage, "--parameters belongs to --config or a shape of your own; --model has its own"};
+}
+
+Model chosen_model(const EstimateOptions& options) {
+  demand_one_model(options);
   Model model = !options.model.empty()    ? knowledge::find_model(options.model)
                 : !options.config.empty() ? knowledge::read_model_config(options.config, completing(options))
                                           : custom_model(options);

@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/flags.hpp"
 #include "cli/list.hpp"
 #include "cli/output.hpp"
 #include "cli/suite_flags.hpp"
@@ -121,11 +122,7 @@ void add_list_targets(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("list-targets", "list the pairs and what each teaches");
   add_target_flags(*command, *options);
-  command->add_option("--chapter", options->chapters, "of this chapter only, as in ch07; repeats")
-      ->type_name("chNN")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_repeated(*command, "--chapter", options->chapters, "chNN", "of this chapter only, as in ch07; repeats");
   command->add_flag("--json", options->json, "as a JSON array");
   command->callback([options, &action] {
     action = [options] {

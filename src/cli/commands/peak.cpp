@@ -207,13 +207,8 @@ void add_peak(CLI::App& app, Action& action) {
                      "something could not be measured")
           ->excludes(quick)
           ->excludes(levels);
-  command
-      ->add_option("--peers", options->peers,
-                   "with --links: compare with these GPUs too, recorded elsewhere by --links --json; repeats")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("FILE")
+  add_repeated(*command, "--peers", options->peers, "FILE",
+               "with --links: compare with these GPUs too, recorded elsewhere by --links --json; repeats")
       ->needs(links);
   command->add_option("--csv", options->csv, "with --links: one value a row; - is the standard output, instead of the tables")
       ->type_name("FILE")

@@ -12,6 +12,7 @@
 #include "base/system/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "evidence/json.hpp"
@@ -121,11 +122,7 @@ void add_roofline(CLI::App& app, Action& action) {
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   command->add_option("--expectations-dir", options->expectations_dir, "recorded expectations instead of a run")
       ->type_name("DIR");
-  command->add_option("--chapter", options->chapters, "of this chapter only, as in ch07; repeats")
-      ->type_name("chNN")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_repeated(*command, "--chapter", options->chapters, "chNN", "of this chapter only, as in ch07; repeats");
   command->add_option("--hardware", options->hardware, "of this kind of machine only, as in h200 or host")->type_name("KEY");
   CLI::Option* svg =
       command->add_option("--svg", options->svg, "write a picture to this file instead of a table; - is the standard output")

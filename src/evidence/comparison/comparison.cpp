@@ -233,18 +233,22 @@ const VariantResult* passed_variant(const PairResult& pair, const std::string& n
   return nullptr;
 }
 
+// Notes that the two ran at other sizes, which leaves nothing to compare. A pair that declared no sizes yet ran at its full ones,
+// which are not known here: what was set is something else.
+bool differ_in_size(const PairResult& before, const PairResult& after, Comparison& comparison) {
+  const bool both_known = !before.sizes.empty() && !after.sizes.empty();
+  if (before.sizes == after.sizes || !(both_known || before.sizes_set || after.sizes_set)) return false;
+  const auto text = [](const PairResult& pair) { return pair.sizes.empty() ? "not known" : sizes_text(pair); };
+  comparison.sizes.push_back({label_in_run(before), text(before), text(after)});
+  return true;
+}
+
 void compare_pairs(const PairResult& before, const PairResult& after, const Terms& terms, Comparison& comparison) {
   if (before.source_digest != after.source_digest) comparison.source_changed.push_back(label_in_run(before));
   if (before.status != after.status)
     comparison.statuses.push_back({label_in_run(before), before.status, after.status, after.reason});
   if (before.status != Status::passed || after.status != Status::passed) return;
-  // A pair that declared no sizes yet ran at its full ones, which are not known here: what was set is something else.
-  const bool both_known = !before.sizes.empty() && !after.sizes.empty();
-  if (before.sizes != after.sizes && (both_known || before.sizes_set || after.sizes_set)) {
-    const auto text = [](const PairResult& pair) { return pair.sizes.empty() ? "not known" : sizes_text(pair); };
-    comparison.sizes.push_back({label_in_run(before), text(before), text(after)});
-    return;
-  }
+  if (differ_in_size(before, after, comparison)) return;
   const std::string clocks = clock_detail(before, after);
   const std::size_t first = comparison.metrics.size();
   const bool same_inputs = before.seed == after.seed && before.scale == after.scale;

@@ -155,6 +155,50 @@ bool is_kept(const RecordedRun& earlier, const RecordedRun& later, bool host_dec
          !host_differences(earlier.fingerprint, later.fingerprint).empty();
 }
 
+// Returns the better of two runs' ceilings on GPUs of one kind: they are measured, and no chip gives more than it can. Returns
+// `latest` if hosts decide, which are of any kind.
+std::optional<Ceilings> best_ceilings(const ExpectedPair* earlier, const PairResult& latest) {
+  std::optional<Ceilings> best = latest.ceilings;
+  if (!best || earlier == nullptr || !earlier->ceilings || latest.device == Device::host || latest.host_dependent) return best;
+  best->memory_bytes_s = std::max(best->memory_bytes_s, earlier->ceilings->memory_bytes_s);
+  for (const auto& [math, flops_s] : earlier->ceilings->flops_s) {
+    double& own = best->flops_s[math];
+    own = std::max(own, flops_s);
+  }
+  return best;
+}
+
+// Adds what a reader should know before the expectation is committed.
+void add_doubts(const PairResult& pair, const std::string& hardware, const ExpectedPair& expected, Recording& recording) {
+  constexpr double widest = 1.5;
+  Runs all;
+  for (const RecordedRun& run : expected.runs) all.push_back(&run);
+  const Runs runs = of_code(all, pair.source_digest);
+  for (const auto& [name, variant] : expected.variants) {
+    std::vector<Range> speedups;
+    std::vector<const RecordedRun*> those;
+    for (const RecordedRun* run : runs)
+      if (const auto found = run->variants.find(name); found != run->variants.end()) {
+        speedups.push_back({found->second.speedup, found->second.speedup_low, found->second.speedup_high});
+        those.push_back(run);
+      }
+    const std::vector<bool> apart = runs_apart(speedups);
+    if (!apart.empty() && apart.back())
+      recording.far.push_back(
+          fmt::format("{} {}: {} measured {:.3g}x, where the {} before it have {:.3g}x; it is recorded, but says nothing of how "
+                      "runs differ",
+                      pair.target, name, those.back()->run_id, speedups.back().value, speedups.size() - 1, variant.speedup));
+    const bool is_wide = variant.speedup_low > 0 && variant.speedup_high / variant.speedup_low > widest;
+    recording.wide[fmt::format("{} {} {}", pair.target, name, hardware)] =
+        !is_wide
+            ? ""
+            : fmt::format(
+                  "{} {}: the expected interval [{:.3g}, {:.3g}] is a factor of {:.3g} wide, so a loss below {:.0f} % passes",
+                  pair.target, name, variant.speedup_low, variant.speedup_high, variant.speedup_high / variant.speedup_low,
+                  100 * (1 - variant.speedup_low / variant.speedup));
+  }
+}
+
 }  // namespace
 
 Applicable applicable(const ExpectedPair& recorded, const std::string& source_digest, const Fingerprint& here,
@@ -221,19 +265,6 @@ std::optional<std::string> not_recordable(const PairResult& pair) {
   return std::nullopt;
 }
 
-// Returns the better of two runs' ceilings on GPUs of one kind: they are measured, and no chip gives more than it can. Returns
-// `latest` if hosts decide, which are of any kind.
-static std::optional<Ceilings> best_ceilings(const ExpectedPair* earlier, const PairResult& latest) {
-  std::optional<Ceilings> best = latest.ceilings;
-  if (!best || earlier == nullptr || !earlier->ceilings || latest.device == Device::host || latest.host_dependent) return best;
-  best->memory_bytes_s = std::max(best->memory_bytes_s, earlier->ceilings->memory_bytes_s);
-  for (const auto& [math, flops_s] : earlier->ceilings->flops_s) {
-    double& own = best->flops_s[math];
-    own = std::max(own, flops_s);
-  }
-  return best;
-}
-
 ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const ExpectedPair* earlier) {
   const RecordedRun latest = run_of(pair, manifest);
   ExpectedPair expected{.bound = pair.bound,
@@ -276,37 +307,6 @@ std::optional<double> speed_over(const ExpectedPair& pair, const std::string& va
   };
   const auto own = speed(variant), others = speed(other);
   return own && others ? std::optional{*own / *others} : std::nullopt;
-}
-
-// Adds what a reader should know before the expectation is committed.
-static void add_doubts(const PairResult& pair, const std::string& hardware, const ExpectedPair& expected, Recording& recording) {
-  constexpr double widest = 1.5;
-  Runs all;
-  for (const RecordedRun& run : expected.runs) all.push_back(&run);
-  const Runs runs = of_code(all, pair.source_digest);
-  for (const auto& [name, variant] : expected.variants) {
-    std::vector<Range> speedups;
-    std::vector<const RecordedRun*> those;
-    for (const RecordedRun* run : runs)
-      if (const auto found = run->variants.find(name); found != run->variants.end()) {
-        speedups.push_back({found->second.speedup, found->second.speedup_low, found->second.speedup_high});
-        those.push_back(run);
-      }
-    const std::vector<bool> apart = runs_apart(speedups);
-    if (!apart.empty() && apart.back())
-      recording.far.push_back(
-          fmt::format("{} {}: {} measured {:.3g}x, where the {} before it have {:.3g}x; it is recorded, but says nothing of how "
-                      "runs differ",
-                      pair.target, name, those.back()->run_id, speedups.back().value, speedups.size() - 1, variant.speedup));
-    const bool is_wide = variant.speedup_low > 0 && variant.speedup_high / variant.speedup_low > widest;
-    recording.wide[fmt::format("{} {} {}", pair.target, name, hardware)] =
-        !is_wide
-            ? ""
-            : fmt::format(
-                  "{} {}: the expected interval [{:.3g}, {:.3g}] is a factor of {:.3g} wide, so a loss below {:.0f} % passes",
-                  pair.target, name, variant.speedup_low, variant.speedup_high, variant.speedup_high / variant.speedup_low,
-                  100 * (1 - variant.speedup_low / variant.speedup));
-  }
 }
 
 Recording record(const fs::path& folder, const SuiteResult& suite, const Manifest& manifest) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <aisp/check.hpp>
 
-#include "peak/fabric/collective_kernels.hpp"
+#include "peak/kernels.hpp"
 
 namespace aisp::peak {
 namespace {

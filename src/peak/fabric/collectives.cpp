@@ -14,7 +14,7 @@
 #include "base/device_memory.hpp"
 #include "base/system/clock.hpp"
 #include "measure/statistics/statistics.hpp"
-#include "peak/fabric/collective_kernels.hpp"
+#include "peak/kernels.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {

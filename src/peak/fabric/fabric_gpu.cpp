@@ -7,8 +7,8 @@
 #include "base/device_memory.hpp"
 #include "base/system/clock.hpp"
 #include "measure/statistics/statistics.hpp"
+#include "peak/kernels.hpp"
 #include "peak/levels/chase.hpp"
-#include "peak/levels/level_kernels.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/levels/level_kernels.hpp"
+#include "peak/kernels.hpp"
 
 #include <aisp/check.hpp>
 

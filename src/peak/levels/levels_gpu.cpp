@@ -10,7 +10,6 @@
 #include "measure/statistics/statistics.hpp"
 #include "peak/kernels.hpp"
 #include "peak/levels/chase.hpp"
-#include "peak/levels/level_kernels.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {
