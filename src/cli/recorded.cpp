@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/system/files.hpp"
 #include "base/system/places.hpp"
+#include "base/text.hpp"
 #include "cli/output.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/code.hpp"
@@ -64,7 +65,7 @@ std::vector<evidence::RunRecord> read_found(const std::filesystem::path& folder)
   try {
     return evidence::read_with_confirmations(folder);
   } catch (const base::Error& error) {
-    note(fmt::format("aisp: warning: {} is left out: {}", folder.string(), error.what()));
+    note("aisp: warning: " + base::one_line(fmt::format("{} is left out: {}", folder.string(), error.what())));
     return {};
   }
 }

@@ -15,6 +15,7 @@
 #include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "cli/templates.hpp"
+#include "evidence/names.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -33,11 +34,8 @@ struct NewPairOptions {
   }
 };
 
-// Whether cmake/registry.cmake accepts `name` for a pair or its folder.
-bool good_name(const std::string& name) {
-  static const std::regex form{"[a-z][a-z0-9_]*"};
-  return std::regex_match(name, form);
-}
+// Whether cmake/registry.cmake and readers of results accept `name` for a pair or its folder.
+bool good_name(const std::string& name) { return evidence::is_plain(name) && name.front() >= 'a'; }
 
 // A pair's name and its folder's are identifiers of C++. These are none, or macros of headers that a pair may include.
 bool is_taken_by_the_language(const std::string& name) {
@@ -280,8 +278,9 @@ Exit write_script(const NewPairOptions& options) {
 Exit write_new(const NewPairOptions& options) {
   if (!good_name(options.name))
     throw Error{Exit::usage,
-                fmt::format("bad name '{}'; the file's name is the target's and the symbol's, so it must match [a-z][a-z0-9_]*",
-                            options.name)};
+                fmt::format("bad name '{}'; the file's name is the target's and the symbol's, so it must match [a-z][a-z0-9_]*, "
+                            "128 of them at most",
+                            base::one_line(options.name, 200))};
   if (options.python) return write_script(options);
   const fs::path folder = folder_for(options);
   refuse_taken_name(folder, options.name);
