@@ -23,7 +23,11 @@ int main(int argc, char** argv) {
     std::fputs("aisp: error: out of memory\n", stderr);
     return static_cast<int>(Exit::unfit);
   } catch (const std::filesystem::filesystem_error& error) {
-    const std::string line = error.path1().string() + ": " + error.code().message();
+    std::error_code gone;
+    const std::filesystem::path here = std::filesystem::current_path(gone);
+    const std::string line = here.empty()
+                                 ? "the present folder cannot be told (" + gone.message() + "); change into one that exists"
+                                 : error.path1().string() + ": " + error.code().message();
     aisp::cli::note("aisp: error: " + aisp::base::one_line(line));
     return static_cast<int>(Exit::unfit);
   } catch (const std::exception& error) {

@@ -26,7 +26,7 @@ class NewFolder {
     if (std::filesystem::exists(folder_, ignored)) folder_.clear();
   }
   void tell() const {
-    if (!folder_.empty()) note("aisp: made the folder " + folder_.string());
+    if (!folder_.empty()) note("aisp: made the folder " + base::one_line(folder_.string()));
   }
 
  private:

@@ -94,12 +94,12 @@ std::vector<std::string> flag_names(const CLI::App& app) {
   return names;
 }
 
-[[noreturn]] void reject_leftovers(const CLI::App& app) {
+[[noreturn]] void reject_leftovers(const CLI::App& app, const std::string& first) {
   const auto chosen = app.get_subcommands();
   const CLI::App& command = chosen.empty() ? app : *chosen.front();
   const std::vector<std::string> rest = app.remaining(true);
   const std::string word = rest.empty() ? std::string{} : rest.front();
-  if (chosen.empty() && word.substr(0, 1) != "-")
+  if (command.get_name() != first && (chosen.empty() || word == first) && word.substr(0, 1) != "-")
     throw Error{Exit::usage, fmt::format("unknown command '{}'{}", word, suggestion(command_names(app), word))};
   const std::string name = word.substr(0, word.find('='));
   if (name.substr(0, 1) == "-")
@@ -123,12 +123,15 @@ void reject_empty_words(int argc, char** argv) {
   }
 }
 
-// CLI11's texts begin with the option's name or say what is missing; its own exit codes must not escape.
+// CLI11's texts begin with the option's name or say what is missing, but for those of flags, "Could not convert: --list = x"; its
+// own exit codes must not escape.
 [[noreturn]] void reject(const CLI::ParseError& error) {
-  std::string line = error.what();
-  for (char& c : line)
-    if (c == '\n') c = ' ';
-  throw Error{Exit::usage, line};
+  constexpr std::string_view of_flag = "Could not convert: ", between = " = ";
+  const std::string line = base::one_line(error.what());
+  const std::size_t end = line.find(between);
+  if (!line.starts_with(of_flag) || end == std::string::npos) throw Error{Exit::usage, line};
+  throw Error{Exit::usage, fmt::format("{} '{}' must be true or false", line.substr(of_flag.size(), end - of_flag.size()),
+                                       line.substr(end + between.size()))};
 }
 
 }  // namespace
@@ -182,7 +185,7 @@ Exit run_program(int argc, char** argv) {
     show_help(chosen.empty() ? app.help() : chosen.front()->help("aisp"));
     return Exit::good;
   } catch (const CLI::ExtrasError&) {
-    reject_leftovers(app);
+    reject_leftovers(app, command_line.at(1));
   } catch (const CLI::ParseError& error) {
     reject(error);
   }

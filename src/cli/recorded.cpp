@@ -103,7 +103,7 @@ std::vector<evidence::RunRecord> read_found(const std::filesystem::path& folder)
   try {
     return evidence::read_with_confirmations(folder);
   } catch (const base::Error& error) {
-    note(fmt::format("aisp: warning: {} is left out: {}", folder.string(), error.what()));
+    note("aisp: warning: " + base::one_line(fmt::format("{} is left out: {}", folder.string(), error.what())));
     return {};
   }
 }

@@ -46,11 +46,11 @@ Requirements::Requirements(const std::vector<std::string>& given) {
   for (const std::string& value : given)
     for (const std::string& field : base::split(value, ',')) {
       const std::string word{base::trim(field)};
-      const bool is_key = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
-        return std::islower(c) || std::isdigit(c) || c == '_';
-      });
+      const auto is_letter = [](unsigned char c) { return std::islower(c) != 0; };
+      const bool is_key = std::ranges::any_of(word, is_letter) &&
+                          std::ranges::all_of(word, [&](unsigned char c) { return is_letter(c) || std::isdigit(c) || c == '_'; });
       const std::optional<std::size_t> number = base::parse_number<std::size_t>(word);
-      if (!is_key || number == 0u)
+      if (!is_key && number.value_or(0) == 0)
         throw Error{
             Exit::usage,
             fmt::format("--require '{}' must be gpu, a key of hardware as h200 (the first line of aisp doctor says which this "

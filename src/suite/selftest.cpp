@@ -296,9 +296,12 @@ std::vector<const pair::SelftestEntry*> select_selftest(bool host, bool gpu, con
     if (wanted && (entry.subject->pair.device == Device::host ? host : gpu)) selected.push_back(&entry);
   }
   for (const std::string& name : names)
-    if (!known.contains(name))
-      throw base::Error{base::Exit::usage, fmt::format("unknown pair or family of the self-test '{}'; near it: {}", name,
-                                                       base::join(base::nearest({known.begin(), known.end()}, name), ", "))};
+    if (!known.contains(name)) {
+      const std::vector<std::string> near = base::nearest({known.begin(), known.end()}, name);
+      throw base::Error{base::Exit::usage,
+                        fmt::format("unknown pair or family of the self-test '{}'; {}", name,
+                                    near.empty() ? "docs/method.md lists the families" : "near it: " + base::join(near, ", "))};
+    }
   return selected;
 }
 

@@ -4,6 +4,8 @@ import dataclasses
 import hashlib
 import inspect
 import itertools
+import math
+import numbers
 import pathlib
 import re
 import sys
@@ -53,13 +55,14 @@ def bench(name, *, inputs, baseline, optimized, reference, sizes=None, outputs=N
 
     Returns a Result. Raises aisp.Failed where a variant was wrong, aisp.Error where nothing could be measured.
     """
-    for what, word in (("name", name), ("group", group)):
+    words = {"name": name, "group": group, "teaches": teaches or "", "lesson": lesson or "", "bound": bound or "", "cache": cache, "start": start}
+    for what, word in words.items():
         if not isinstance(word, str):
             raise Error(f"the {what} is {word!r}; it must be a string")
     variants = _variants(baseline, optimized, controls, libraries)
     subjects = [_Subject(name, at, inputs, constants, outputs, updates, unordered, reference, variants) for at in _points(name, sizes)]
     declared = [subject.declare(group=group, teaches=teaches, lesson=lesson, tolerance=_tolerance(subject.at_sizes(tolerance)),
-                                cost=subject.at_sizes(cost) or {}, bound=bound, cache=cache, start=start) for subject in subjects]
+                                cost=_cost(subject.at_sizes(cost) or {}), bound=bound, cache=cache, start=start) for subject in subjects]
     declaration = {"points": declared, "gpu": subjects[0].gpu_name, "command_line": ["python", *map(_utf8, sys.argv)],
                    "settings": {key.replace("_", "-"): _setting(value) for key, value in settings.items()}}
     subject = _Points(subjects)
@@ -114,7 +117,23 @@ def _utf8(word):
     return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+def _is_amount(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _cost(given):
+    amounts = {"bytes", "flops", "host_bytes", "host_to_device", "device_to_host", "dependent_kernels", "seconds"}
+    for what, amount in given.items():
+        if what not in amounts | {"math"}:
+            raise Error(f"there is no cost {what!r}; they are math, {', '.join(sorted(amounts))}")
+        if not (isinstance(amount, str) if what == "math" else _is_amount(amount)):
+            raise Error(f"the cost {what!r} is {amount!r}; it must be {'a string' if what == 'math' else 'a number from 0 on'}")
+    return {what: amount if what == "math" else float(amount) for what, amount in given.items()}
+
+
 def _setting(value):
+    if "\0" in str(value):
+        raise Error(f"the setting {value!r} holds a NUL character")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -125,9 +144,9 @@ def _tolerance(given):
         return {"exact": True}
     if isinstance(given, dict) and set(given) == {"reduction"}:
         return given
-    if isinstance(given, (int, float)) and not isinstance(given, bool):
+    if _is_amount(given):
         return {"within": [float(given), 0.0]}
-    if isinstance(given, (tuple, list)) and len(given) == 2:
+    if isinstance(given, (tuple, list)) and len(given) == 2 and all(map(_is_amount, given)):
         return {"within": [float(given[0]), float(given[1])]}
     raise Error(f'tolerance is {given!r}; it is None, a relative error, "exact" or aisp.sum_of(terms)')
 

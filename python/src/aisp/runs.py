@@ -62,6 +62,8 @@ def _is_run(folder):
 
 
 def _folder(run, artifacts):
+    if not isinstance(run, (str, os.PathLike)):
+        raise Error(f"aisp.load takes each run by itself, a folder or a name, not {run!r}")
     if run == "latest":
         found = [folder for folder in artifacts.glob("*") if _is_run(folder)]
         if not found:

@@ -14,6 +14,7 @@
 #include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "cli/templates.hpp"
+#include "evidence/names.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -32,11 +33,8 @@ struct NewPairOptions {
   }
 };
 
-// Whether cmake/registry.cmake accepts `name` for a pair or its folder.
-bool good_name(const std::string& name) {
-  static const std::regex form{"[a-z][a-z0-9_]*"};
-  return std::regex_match(name, form);
-}
+// Whether cmake/registry.cmake and readers of results accept `name` for a pair or its folder.
+bool good_name(const std::string& name) { return evidence::is_plain(name) && name.front() >= 'a'; }
 
 // Whether `words`, which blanks separate, have `name`.
 bool is_among(std::string_view words, const std::string& name) {
@@ -212,8 +210,9 @@ Exit write_script(const NewPairOptions& options) {
 Exit write_new(const NewPairOptions& options) {
   if (!good_name(options.name))
     throw Error{Exit::usage,
-                fmt::format("bad name '{}'; the file's name is the target's and the symbol's, so it must match [a-z][a-z0-9_]*",
-                            options.name)};
+                fmt::format("bad name '{}'; the file's name is the target's and the symbol's, so it must match [a-z][a-z0-9_]*, "
+                            "128 of them at most",
+                            base::one_line(options.name, 200))};
   if (options.python) return write_script(options);
   const fs::path folder = folder_for(options);
   refuse_taken_name(folder, options.name);

@@ -28,13 +28,16 @@ constexpr std::size_t longest_links_bytes = std::size_t{16} << 20;
 
 std::vector<Fabric> read_peers(const std::vector<std::string>& files) {
   std::vector<Fabric> peers;
-  for (const std::string& file : files) try {
-      const json report = evidence::parse_json(base::read_file(file, longest_links_bytes), "JSON");
+  for (const std::string& file : files) {
+    const std::string text = base::read_file(file, longest_links_bytes);
+    try {
+      const json report = evidence::parse_json(text, "JSON");
       peers.push_back(report.at("links").get<Fabric>());
     } catch (const std::exception& error) {
       throw Error{Exit::usage,
                   fmt::format("--peers {}: it is not what aisp peak --links --json writes ({})", file, error.what())};
     }
+  }
   return peers;
 }
 
@@ -117,13 +120,17 @@ std::string csv_of(const Fabric& fabric) {
   return text;
 }
 
-// Files are tried before half a minute of measuring, and at most one document goes to the standard output.
-void demand_places(const LinkFlags& flags) {
-  const std::array files{&flags.svg, &flags.csv, &flags.markdown};
-  if ((flags.json ? 1 : 0) + std::ranges::count_if(files, [](const std::string* file) { return *file == "-"; }) > 1)
+std::array<std::string, 3> files_of(const LinkFlags& flags) { return {flags.svg, flags.csv, flags.markdown}; }
+
+void demand_one_on_standard_output(const LinkFlags& flags) {
+  if ((flags.json ? 1 : 0) + std::ranges::count(files_of(flags), "-") > 1)
     throw Error{Exit::usage, "--json, --svg, --csv and --markdown: only one can write to the standard output"};
-  for (const std::string* file : files)
-    if (!file->empty()) demand_place_for(*file);
+}
+
+// Tries the files before half a minute of measuring.
+void demand_places(const LinkFlags& flags) {
+  for (const std::string& file : files_of(flags))
+    if (!file.empty()) demand_place_for(file);
 }
 
 void write_documents(const Fabric& fabric, const peak::Judged& judged, const Said& said, const LinkFlags& flags) {
@@ -150,11 +157,12 @@ bool is_whole(const Fabric& fabric) {
 
 Exit show_links(const machine::Topology& topology, const std::vector<int>& gpus, const peak::Options& options,
                 const LinkFlags& flags) {
-  demand_places(flags);
+  demand_one_on_standard_output(flags);
   const std::vector<Fabric> peers = read_peers(flags.peers);
   if (gpus.size() < 2)
     throw Error{Exit::unfit, fmt::format("--links: it takes two GPUs; {}",
                                          topology.machine.gpus.empty() ? topology.machine.cuda_error : "here is one")};
+  demand_places(flags);
   const auto obtained = peak::obtain_fabric(topology, gpus, options);
   if (!obtained.record) throw Error{Exit::unfit, fmt::format("the links were not measured: {}", obtained.why_not)};
   const peak::Judged judged = peak::judge(*obtained.record, peers);

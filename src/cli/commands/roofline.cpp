@@ -110,7 +110,8 @@ void write_picture(const std::vector<Roofline>& all, const std::string& file) {
       note(fmt::format("aisp: the picture is of {}; --hardware {} draws the other", most->hardware, other.hardware));
   print_to(file, report::roofline_svg(*most));
   if (const std::string left_out = report::left_out_text(*most); !left_out.empty()) note("aisp: " + left_out);
-  if (file != "-") note(fmt::format("aisp: {} of {} drawn in {}", base::plural(most->drawn(), "pair"), most->hardware, file));
+  if (file != "-")
+    note(fmt::format("aisp: {} of {} drawn in {}", base::plural(most->drawn(), "pair"), most->hardware, base::one_line(file)));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -173,6 +174,34 @@ void copy_files(const RunRecord& shard, const fs::path& folder) {
       copy_tree(entry.path(), folder / fmt::format("{}_{}", name, shard.manifest.shard->index));
 }
 
+// Moves all that is in a folder to another one, `last` behind everything else.
+void move_entries(const fs::path& from, const fs::path& to, const std::string& last) {
+  std::vector<fs::path> names;
+  for (const auto& entry : fs::directory_iterator{from})
+    if (entry.path().filename() != last) names.push_back(entry.path().filename());
+  names.emplace_back(last);
+  for (const fs::path& name : names) fs::rename(from / name, to / name);
+}
+
+// A merge that is killed leaves a scratch folder alone, so that it can be repeated under its name.
+void write_files(const MergedRun& merged, const RunFolder& folder) {
+  const fs::path scratch = folder.path() / (std::string{scratch_prefix} + "merge");
+  base::make_directories(scratch);
+  for (const RunRecord& shard : merged.shards) copy_files(shard, scratch);
+  std::string log =
+      evidence::header_line({.run_id = folder.id(), .started_utc = merged.suite.started_utc, .command = merged.command}) + '\n';
+  for (const evidence::PairResult& pair : merged.suite.pairs) {
+    log += evidence::to_line(pair) + '\n';
+    // Pairs that are not built have no folder.
+    if (fs::is_directory(scratch / evidence::folder_of(pair))) report::write_pair(scratch, pair);
+  }
+  base::write_atomically(scratch / manifest_file, evidence::json_text(merged.manifest, 2) + '\n');
+  report::write_suite(scratch, merged.suite, merged.manifest);
+  base::write_atomically(scratch / evidence::results_log_file, log);
+  move_entries(scratch, folder.path(), evidence::results_log_file);
+  base::remove_tree(scratch);
+}
+
 }  // namespace
 
 MergedRun merge_shards(const std::vector<fs::path>& folders) {
@@ -199,18 +228,8 @@ MergedRun merge_shards(const std::vector<fs::path>& folders) {
 
 void write_merged(const MergedRun& merged, const RunFolder& folder) {
   try {
-    for (const RunRecord& shard : merged.shards) copy_files(shard, folder.path());
-    std::string log =
-        evidence::header_line({.run_id = folder.id(), .started_utc = merged.suite.started_utc, .command = merged.command}) + '\n';
-    for (const evidence::PairResult& pair : merged.suite.pairs) {
-      log += evidence::to_line(pair) + '\n';
-      // Pairs that are not built have no folder.
-      if (fs::is_directory(folder.path() / evidence::folder_of(pair))) report::write_pair(folder.path(), pair);
-    }
-    base::write_atomically(folder.path() / manifest_file, evidence::json_text(merged.manifest, 2) + '\n');
-    report::write_suite(folder.path(), merged.suite, merged.manifest);
-    base::write_atomically(folder.path() / evidence::results_log_file, log);
-  } catch (const Error&) {
+    write_files(merged, folder);
+  } catch (const std::exception&) {
     base::remove_tree(folder.path());
     throw;
   }

@@ -83,12 +83,16 @@ std::vector<fs::path> everything_below(const fs::path& folder) {
   return paths;
 }
 
-// Removes scratch folders and half-written files of a killed process; they may be large.
+// Whether a killed process left it: a scratch folder, or a half-written file.
+bool is_remains(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with(scratch_prefix) || base::is_temporary_name(name);
+}
+
+// Removes what a killed process left; it may be large.
 void remove_remains(const fs::path& folder) {
-  for (const fs::path& path : everything_below(folder)) {
-    const std::string name = path.filename().string();
-    if (name.starts_with(scratch_prefix) || base::is_temporary_name(name)) base::remove_tree(path);
-  }
+  for (const fs::path& path : everything_below(folder))
+    if (is_remains(path)) base::remove_tree(path);
 }
 
 // Names the kind of a file that aisp never puts into a run's folder; empty for all others.
@@ -127,14 +131,16 @@ bool is_our_configuration(const fs::path& file) {
   }
 }
 
-// Says whether a run was killed here before it had written anything. A process that is about to take a lock has not written its
-// name yet.
-bool holds_a_free_lock_alone(const fs::path& folder) {
-  std::error_code ignored;
-  if (fs::symlink_status(folder, ignored).type() != fs::file_type::directory) return false;
-  const std::vector<fs::path> all = everything_below(folder);
-  return all.size() == 1 && all.front() == lock_file(folder) && !base::FileLock::holder(all.front()).empty() &&
-         !is_in_use(folder);
+// Says whether a run or a merge was killed here before it had kept anything. A process that is about to take a lock has not
+// written its name yet.
+bool holds_a_free_lock_and_remains(const fs::path& folder) {
+  std::error_code error;
+  if (fs::symlink_status(folder, error).type() != fs::file_type::directory) return false;
+  const fs::directory_iterator entries{folder, error};
+  const bool is_kept = std::any_of(begin(entries), end(entries), [&](const fs::directory_entry& entry) {
+    return entry.path() != lock_file(folder) && !is_remains(entry.path());
+  });
+  return !error && !is_kept && !base::FileLock::holder(lock_file(folder)).empty() && !is_in_use(folder);
 }
 
 }  // namespace
@@ -192,10 +198,15 @@ RunFolder RunFolder::create(const fs::path& artifacts, const std::string& run_id
     throw Error{Exit::unfit, fmt::format("{}; choose another place with --artifacts-dir", error.what())};
   }
   if (!run_id.empty()) {
-    if (try_create(artifacts / run_id) || holds_a_free_lock_alone(artifacts / run_id))
-      return RunFolder{artifacts / run_id, purpose, true};
+    const fs::path folder = artifacts / run_id;
+    if (try_create(folder)) return RunFolder{folder, purpose, true};
+    if (holds_a_free_lock_and_remains(folder)) {
+      RunFolder taken{folder, purpose, true};
+      remove_remains(folder);
+      return taken;
+    }
     throw Error{Exit::usage, fmt::format("{} exists already; continue it with --resume {}, or choose another --run-id",
-                                         (artifacts / run_id).string(), (artifacts / run_id).string())};
+                                         folder.string(), folder.string())};
   }
   const std::string stamp = prefix + base::folder_timestamp();
   for (int number = 1; number < 1000; ++number) {

@@ -23,6 +23,9 @@ class Usage(EndToEnd):
         self.usage_error("lsit-targets", words=("list-targets",))
         self.usage_error("sing", words=("--help",))
         self.usage_error("rnu", words=("did you mean 'run'?",))
+        self.usage_error("bench", "list-targets", words=("unknown command 'bench'",))
+        self.usage_error("rnu", "list-targets", words=("unknown command 'rnu'; did you mean 'run'?",))
+        self.usage_error("completion", "bash", "completion", words=("unexpected argument 'completion'",))
         self.usage_error("run", "--iteratons", "3", words=("--iterations",))
         for command in ("completion", "explain"):
             finished = self.call(command, "bash", "zsh")

@@ -64,9 +64,10 @@ class New(EndToEnd):
         self.refused("mine", words=("sums/mine.cpp already",))
 
     def test_bad_names(self):
-        for name in ("Mine", "2d", "a-b", "../mine", "_mine"):
+        for name in ("Mine", "2d", "a-b", "../mine", "_mine", "a" * 129):
             with self.subTest(name):
                 self.refused(name, words=(f"bad name '{name}'", "[a-z][a-z0-9_]*"))
+        self.refused("a" * 100_000, words=("bad name 'aaa", "128 of them at most"))
         for name in ("int", "class", "nullptr", "namespace", "register", "co_await", "not_eq", "errno"):
             with self.subTest(name):
                 self.refused(name, "--host", words=(f"bad name '{name}'", "choose another"))

@@ -37,7 +37,7 @@ class NothingRan(EndToEnd):
             for words in (("host",), ("1",), ("host,1",)):
                 with self.subTest(command=command, require=words):
                     self.assert_code(call("--require", *words), 0)
-            for wrong in ("0", "GPU", "-1", "a b", "1.5"):
+            for wrong in ("0", "GPU", "-1", "a b", "1.5", "9" * 20):
                 with self.subTest(command=command, require=wrong):
                     finished = call(f"--require={wrong}")
                     self.assert_code(finished, 2)

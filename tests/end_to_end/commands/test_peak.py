@@ -88,10 +88,14 @@ class Peak(EndToEnd):
         peers = self.call("peak", "--links", "--peers", "other.json", env=NO_GPU)
         self.assert_code(peers, 2)
         self.assert_one_error_line(peers, "other.json", "aisp peak --links --json")
+        missing = self.call("peak", "--links", "--peers", "missing.json", env=NO_GPU)
+        self.assert_code(missing, 2)
+        self.assertEqual(missing.err, "aisp: error: cannot read missing.json: No such file or directory\n")
         both = self.call("peak", "--links", "--json", "--csv", "-", env=NO_GPU)
         self.assert_code(both, 2)
         self.assert_one_error_line(both, "--json", "--csv")
-        self.assert_code(self.call("peak", "--links", "--csv", "/proc/links.csv", env=NO_GPU), 4)
+        self.assert_code(self.call("peak", "--links", "--csv", "made/links.csv", env=NO_GPU), 4)
+        self.assertFalse((self.work / "made").exists(), "no folder is made for files that are not written")
         for flags in (("--links", "--levels"), ("--csv", "a.csv"), ("--peers", "a.json")):
             self.assert_code(self.call("peak", *flags, env=NO_GPU), 2)
 

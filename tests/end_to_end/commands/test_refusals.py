@@ -27,6 +27,8 @@ class Refusals(EndToEnd):
                           ("peak", "--gpu", "1.5"), ("estimate", "--batch", "five"), ("estimate", "--layers", " 5"), ("run", "--gate", "--threshold", "0x5")):
             with self.subTest(arguments):
                 self.usage_error(*arguments, words=(f"{arguments[-2]} '{arguments[-1]}' must be a",))
+        self.usage_error("run", "--list=x", words=("--list 'x' must be true or false",))
+        self.usage_error("report", "a", "--html", "--public=x", words=("--public 'x' must be true or false",))
 
     def test_what_contradicts_itself_is_refused(self):
         for arguments in (("run", "--resume", "latest", "--run-id", "y"), ("run", "--dry-run", "--json", "-"), ("run", "--dry-run", "--list"),
@@ -56,6 +58,8 @@ class Refusals(EndToEnd):
         finished = self.call("run", "-t", "ch90:good", "--list", "--json", "no/such/x.json")
         self.assert_code(finished, 0)
         self.assertEqual(finished.err, "aisp: made the folder no/such\n")
+        coloured = self.call("run", "-t", "ch90:good", "--list", "--json", "a\x1b[31mb\nc/x.json")
+        self.assertEqual(coloured.err, "aisp: made the folder a [31mb c\n", "a name paints nothing and begins no line")
         self.assertEqual(self.call("run", "-t", "ch90:good", "--list", "--json", "no/such/y.json").err, "")
 
     def test_of_options_given_twice_the_last_counts(self):
@@ -71,6 +75,19 @@ class Refusals(EndToEnd):
             self.assertIn(finished.code, (2, 4))
             self.assert_one_error_line(finished, "circle")
             self.assertNotIn("internal", finished.err)
+
+    def test_a_present_folder_that_is_gone_is_told(self):
+        for words in ("run -t ch90:good", "new sums --host"):
+            with self.subTest(words):
+                done = subprocess.run(["sh", "-c", f'mkdir gone && cd gone && rmdir ../gone && exec "$0" {words}', FIXTURES], cwd=self.work,
+                                      env=self.environment(), capture_output=True, text=True, timeout=60, check=False)
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertEqual(done.stderr.splitlines()[-1], "aisp: error: the present folder cannot be told (No such file or directory); "
+                                                               "change into one that exists")
+
+    def test_names_of_the_self_test(self):
+        self.usage_error("selftest", "zeroes", words=("'zeroes'; near it: zeros",))
+        self.usage_error("selftest", "%%", words=("'%%'; docs/method.md lists the families",))
 
     def test_names_of_runs(self):
         for name, words in (("-x", "beginning with"), ("--", "beginning with"), ("latest", "newest"), ("a" * 300, "300 letters long, 200 at most"),

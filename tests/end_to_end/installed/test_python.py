@@ -180,7 +180,13 @@ except KeyboardInterrupt: print("stopped")
                   for name in ("../../../../x", "", "a b", "A", "<script>", "a:b")),
                 ("aisp.bench(None, inputs=inputs, baseline=double, optimized=twice, reference=reference)", "the name is None; it must be a string"),
                 ("bench(twice, group='../x')", "its group is '../x'"), ("bench(twice, group=5)", "the group is 5; it must be a string"),
-                ("bench(twice, teaches=5)", "type must be string, but is number")):
+                ("bench(twice, teaches=5)", "the teaches is 5; it must be a string"),
+                ("bench(twice, tolerance=float('nan'))", "tolerance is nan; it is"), ("bench(twice, tolerance=-1)", "tolerance is -1; it is"),
+                ("bench(twice, cost={'bytes': float('nan')})", "the cost 'bytes' is nan; it must be a number from 0 on"),
+                ("bench(twice, cost={'math': 5})", "the cost 'math' is 5; it must be a string"),
+                ("bench(twice, cost={'byts': 5})", "there is no cost 'byts'; they are math, bytes, "),
+                ("bench(twice, artifacts_dir='a\\0b')", "holds a NUL character"),
+                ("aisp.load(None)", "a folder or a name, not None"), ("aisp.load(['a', 'b'])", "a folder or a name, not ['a', 'b']")):
             with self.subTest(call):
                 done = self.python(f"aisp.main(lambda: {call})", code=2)
                 self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)

@@ -182,6 +182,27 @@ class Merge(Shards):
         analysis = self.call("analyze", "all", "--only", "missing")
         self.assertIn(lost, analysis.out)
 
+    def test_a_merge_that_was_killed_can_be_repeated(self):
+        runs = self.measure()
+        result = results_log(self.artifacts / runs[0])[0]
+        # Takes a moment to copy.
+        (self.artifacts / runs[0] / result["target"].replace(":", "_") / "profiles").mkdir(exist_ok=True)
+        with open(self.artifacts / runs[0] / result["target"].replace(":", "_") / "profiles/trace", "wb") as trace:
+            trace.write(bytes(1 << 28))
+        process = self.start("merge", *runs, "--run-id", "all")
+        while process.poll() is None and not list(self.artifacts.glob("all/*/*")):
+            pass
+        process.kill()
+        process.communicate()
+        self.assertFalse((self.artifacts / "all/results.jsonl").exists(), "killed before it was done")
+        self.assert_code(self.call("analyze", "all"), 2)
+        self.merge(*runs)
+        self.assertEqual(list(self.artifacts.glob("all/.scratch*")), [])
+        self.assertEqual(len(results_log(self.artifacts / "all")), len(PAIRS))
+        finished = self.call("merge", *runs, "--run-id", "all")
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "artifacts/all exists already")
+
     def test_a_missing_shard_is_named(self):
         runs = self.measure(3)
         self.refused(runs[0], runs[2], words=("2/3 is missing",))

@@ -127,7 +127,7 @@ Exit write_html_report(const HtmlOptions& options) {
   if (const std::size_t missing = without_source(report); missing > 0)
     note(fmt::format("aisp: {} measured with other code than this aisp holds; shown without source",
                      missing == 1 ? "1 pair was" : fmt::format("{} pairs were", missing)));
-  if (where != "-") note(fmt::format("aisp: {} in {}", base::plural(report.run.pairs.size(), "pair"), where));
+  if (where != "-") note(fmt::format("aisp: {} in {}", base::plural(report.run.pairs.size(), "pair"), base::one_line(where)));
   return Exit::good;
 }
 
