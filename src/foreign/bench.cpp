@@ -112,7 +112,8 @@ suite::Configuration configuration_of(const json& settings, const std::string& g
   suite::Configuration configuration;
   for (const auto& [name, value] : settings.items()) {
     if (std::ranges::find(unfit, name) != unfit.end())
-      throw Error{Exit::usage, fmt::format("aisp.bench: the setting '{}' is for pairs of the command aisp", name)};
+      throw Error{Exit::usage, fmt::format("aisp.bench: the setting '{}' is for pairs of the command aisp{}", name,
+                                           name == "size" || name == "sweep" ? "; give sizes={\"n\": [...]}" : "")};
     suite::apply(configuration, name, {value.get<std::string>()}, "aisp.bench");
   }
   if (!gpu.empty()) configuration.gpus = {gpu};

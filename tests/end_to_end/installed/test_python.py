@@ -164,7 +164,7 @@ except KeyboardInterrupt: print("stopped")
                 ("bench(twice, cache='warm')", "cache is 'warm'; it is one of cold, hot"),
                 ("bench(twice, cost={'math': 'fp3'})", "math is 'fp3'; it is one of fp64"),
                 ("bench(twice, roundz=3)", "unknown setting 'roundz'"),
-                ("bench(twice, gpus='0')", "is for pairs of the command aisp"),
+                ("bench(twice, gpus='0')", "is for pairs of the command aisp"), ("bench(twice, size='n=3')", "; give sizes={"),
                 ("bench(twice, seed='x')", "seed 'x' must be a whole number"),
                 ("bench(twice, sizes=5)", "it is a dict of lists"), ("bench(twice, sizes={'n': []})", "the size n is []"),
                 ("bench(twice, sizes={'n': [1, 1]})", "each once"), ("bench(twice, sizes={'n': ['a']})", "whole numbers from 1"),
