@@ -120,7 +120,8 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
                            .live = base::can_redraw(STDERR_FILENO),
                            .quiet = flags.quiet,
                            .paint = paint,
-                           .widths = widths_of(task)}};
+                           .widths = widths_of(task),
+                           .left = time_left(task)}};
 
   if (!json_only && !flags.quiet && !task.configuration.verify_only) note("aisp: " + heading(task));
   const suite::Finished finished = suite::run_suite(task, std::move(folder), display);
@@ -131,7 +132,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
     const bool with_sweeps = !flags.quiet && !task.configuration.verify_only;
     for (const report::SweepTable& sweep : report::sweep_summaries(finished.suite.pairs))
       if (with_sweeps) show(fmt::format("\nSweep of {}\n{}", sweep.target, columns(sweep.rows)));
-    show(report::summary(finished.suite, paint));
+    show(report::summary(finished.suite, finished.manifest, paint));
     if (finished.storage_trouble.empty()) show(fmt::format("Reports: {}\n", where));
   }
   for (const std::string& line : report::not_available(finished.suite)) note("aisp: not available here: " + line);

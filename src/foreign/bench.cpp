@@ -118,7 +118,7 @@ json measure(const json& given, const aisp_calls& calls) {
   const suite::Finished finished = suite::run_suite(task, std::move(folder), listener);
   if (!finished.storage_trouble.empty()) throw Error{finished.status, finished.storage_trouble + "; run it again"};
   return {{"status", static_cast<int>(finished.status)},
-          {"text", listener.text + report::summary(finished.suite, base::Painter{})},
+          {"text", listener.text + report::summary(finished.suite, finished.manifest, base::Painter{})},
           {"notes", listener.notes},
           {"folder", finished.folder.string()},
           {"suite", finished.suite}};
