@@ -128,6 +128,29 @@ constexpr Term terms[] = {
      "shows what does not explain the gain; timed in the same rounds, never ranked; one that computes no valid output is not "
      "verified, and every report says so"},
     {"role", "library", "a call that a user would make instead, timed in the same rounds and never counted as ours"},
+    {"change", "worse",
+     "of `compare`: beyond the interval that another process of the same code is expected to measure, by the threshold or "
+     "more; a single reading is worse if it changed by the threshold, and decides nothing"},
+    {"change", "slightly_worse",
+     "of `compare`: outside of the intervals of both runs, but by less than the threshold, or by no more than processes of equal "
+     "code differ by; decides nothing"},
+    {"change", "perhaps_worse",
+     "of `compare`: slightly worse, though by more than the threshold: processes of equal code may differ by as much, above all "
+     "where the host decides; decides nothing, and files say slightly_worse"},
+    {"change", "better", "of `compare`: the opposite of worse"},
+    {"change", "slightly_better", "of `compare`: the opposite of slightly worse"},
+    {"change", "perhaps_better", "of `compare`: the opposite of perhaps worse"},
+    {"change", "the_host_decides",
+     "of `compare` and `analyze`: the CPU, its memory or the system decide the time, which one process on each side cannot tell "
+     "from chance; shown, never a regression"},
+    {"change", "single_readings",
+     "of `compare`: read once in each run, so that its spread is unknown; shown, never a regression"},
+    {"column", "interrupted",
+     "of a pair without a result: it was stopped while it ran, by Ctrl-C or a signal to aisp; `run --resume` measures it"},
+    {"column", "not_started", "of a pair without a result: the run ended before its turn; `run --resume` measures it"},
+    {"column", "declared",
+     "of a cost: the bytes and operations that the pair says its variant needs at least. As what limits a lower bound: the least "
+     "time follows from the pair's own arithmetic"},
     {"column", "library_share",
      "the variant's speed in percent of the fastest library's that is as precise, with its 95 % interval: \"91 % of cublas\""},
     {"column", "computes_output", "false for a control that computes nothing valid, so that nothing of it was verified"},

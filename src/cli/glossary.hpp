@@ -7,7 +7,7 @@
 namespace aisp::cli {
 
 struct Term {
-  std::string_view kind;  // check, finding, status, verdict, bound, role, column
+  std::string_view kind;  // status, verdict, role, bound, column, finding, change, check, metric
   std::string_view name;
   std::string_view text;
 };

@@ -47,12 +47,16 @@ std::string places_text(const suite::Task& task) {
   return host.cpu.empty() ? "the host's " + cpus : fmt::format("{} ({})", host.cpu, cpus);
 }
 
+double expected_s(const suite::Task& task, const suite::Placement& placement) {
+  return suite::request_for(*placement.entry, task.configuration, placement.point).budget_s + beside_sampling_s;
+}
+
 // Estimates the time of the pairs that can run. Those that need not be alone share the GPUs.
 double estimated_s(const suite::Task& task) {
   double alone_s = 0, shared_s = 0;
   for (const suite::Placement& placement : task.placements) {
     if (placement.choices.empty()) continue;
-    const double each_s = suite::request_for(*placement.entry, task.configuration, placement.point).budget_s + beside_sampling_s;
+    const double each_s = expected_s(task, placement);
     if (placement.alone) alone_s += each_s;
     else shared_s += each_s * static_cast<double>(std::max<std::size_t>(placement.choices.front().size(), 1));
   }
@@ -70,12 +74,15 @@ std::string heading(const suite::Task& task) {
   return known ? text + ", about " + base::human_duration(estimated_s(task)) : text;
 }
 
-std::string estimate_left(double measured_s, std::size_t measured, std::size_t open, double since_s) {
-  if (measured == 0 || open == 0) return {};
-  const double each_s = measured_s / static_cast<double>(measured);
-  // A pair that takes longer than the others leaves the whole time of those behind it.
-  const double left_s = each_s * static_cast<double>(open - 1) + std::max(0.0, each_s - since_s);
-  return left_s > 0 ? base::human_duration(left_s) + " left" : std::string{};
+TimeLeft time_left(const suite::Task& task) {
+  std::map<std::string, double> each_s;
+  bool all_alone = true;
+  for (const suite::Placement& placement : task.placements) {
+    if (placement.choices.empty()) continue;
+    each_s[placement.label()] = expected_s(task, placement);
+    all_alone = all_alone && placement.alone;
+  }
+  return {std::move(each_s), all_alone ? 1 : task.gpus.size()};
 }
 
 std::string doing_text(const run::Progress& progress) {
@@ -85,33 +92,31 @@ std::string doing_text(const run::Progress& progress) {
   std::string text = by_interval ? fmt::format("interval {} % (until {} %)", base::significant(rounds.interval_percent, 2),
                                                base::significant(rounds.wanted_percent, 1))
                                  : fmt::format("round {} of {}", rounds.round, rounds.of);
-  // The last round may end later.
-  const double spent_s = std::min(rounds.spent_s, rounds.budget_s);
-  if (rounds.budget_s > 0) text += fmt::format(", {:.1f} of {:g} s", spent_s, rounds.budget_s);
-  return text;
+  if (rounds.budget_s <= 0) return text;
+  // The fewest rounds may take longer than the budget.
+  return text + (rounds.spent_s <= rounds.budget_s
+                     ? fmt::format(", {:.1f} of {:g} s", rounds.spent_s, rounds.budget_s)
+                     : fmt::format(", {:.1f} s, {:g} s were planned", rounds.spent_s, rounds.budget_s));
 }
 
-void ProgressDisplay::suite_begun(const std::filesystem::path& /*folder*/, std::size_t pairs) {
-  pairs_ = pairs;
-  began_s_ = last_end_s_ = base::monotonic_s();
-}
+void ProgressDisplay::suite_begun(const std::filesystem::path& /*folder*/, std::size_t pairs) { pairs_ = pairs; }
 
 void ProgressDisplay::pair_begun(const std::string& target, const std::vector<int>& /*gpus*/) {
   running_[target] = "starting";
+  options_.left.begun(target, base::monotonic_s());
   draw();
 }
 
 void ProgressDisplay::pair_progressed(const std::string& target, const run::Progress& progress) {
   running_[target] = doing_text(progress);
+  options_.left.progressed(target, progress.rounds);
   if (progress.rounds.of == 0 || !drawn_lately()) draw();
 }
 
 void ProgressDisplay::pair_ended(const evidence::PairResult& result, std::size_t done, std::size_t /*pairs*/) {
   done_ = done;
-  if (running_.erase(label_in_run(result)) > 0) {
-    ++measured_;
-    last_end_s_ = base::monotonic_s();
-  }
+  running_.erase(label_in_run(result));
+  options_.left.ended(label_in_run(result), base::monotonic_s());
   erase();
   // Those that are skipped are listed at the end, by reason.
   const bool shown = result.status != evidence::Status::skipped;
@@ -132,10 +137,6 @@ void ProgressDisplay::warned(const std::string& line) {
   draw();
 }
 
-std::string ProgressDisplay::time_left() const {
-  return estimate_left(last_end_s_ - began_s_, measured_, pairs_ - done_, base::monotonic_s() - last_end_s_);
-}
-
 void ProgressDisplay::erase() {
   if (drawn_) std::fputs("\r\x1b[K", stderr);
   drawn_ = false;
@@ -148,7 +149,8 @@ void ProgressDisplay::draw() {
   if (!options_.live || options_.quiet || running_.empty()) return;
   std::string line = fmt::format("[{}/{}]", done_, pairs_);
   for (const auto& [target, doing] : running_) line += fmt::format(" {} ({})", target, doing);
-  if (const std::string left = time_left(); !left.empty()) line += ", " + left;
+  const std::size_t waiting = pairs_ - std::min(pairs_, done_ + running_.size());
+  if (const std::string left = options_.left.text(waiting, base::monotonic_s()); !left.empty()) line += ", " + left;
   const base::Screen screen = base::screen_of(STDERR_FILENO);
   line = base::for_screen(line, {.utf8 = screen.utf8});
   std::fprintf(stderr, "\r\x1b[K%s", base::first_columns(line, screen.width - 1).c_str());

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/system/terminal.hpp"
+#include "cli/time_left.hpp"
 #include "report/console.hpp"
 #include "suite/suite.hpp"
 
@@ -19,6 +20,7 @@ class ProgressDisplay final : public suite::Watcher {
     bool quiet = false;   // neither, only warnings
     base::Painter paint;
     report::LineWidths widths;
+    TimeLeft left;
   };
   explicit ProgressDisplay(const Options& options) : options_{options} {}
   ~ProgressDisplay() override { erase(); }
@@ -36,15 +38,11 @@ class ProgressDisplay final : public suite::Watcher {
   void erase();
   void draw();
   bool drawn_lately() const;
-  std::string time_left() const;
 
   Options options_;
   std::map<std::string, std::string> running_;  // target -> what it does
   std::size_t done_ = 0;
   std::size_t pairs_ = 0;
-  std::size_t measured_ = 0;  // of those done, pairs that ran here: the others cost no time
-  double began_s_ = 0;
-  double last_end_s_ = 0;  // when the last of those ended
   bool drawn_ = false;
   double drawn_s_ = 0;  // when
   std::string output_trouble_;
@@ -57,8 +55,7 @@ std::string heading(const suite::Task& task);
 // Describes what a pair is doing, as in "interval 1.8 % (until 1 %), 2.1 of 3 s".
 std::string doing_text(const run::Progress& progress);
 
-// "12 min 30 s left" from how long `measured` pairs took, the last of which ended `since_s` ago; empty before the first. It never
-// grows while a pair runs.
-std::string estimate_left(double measured_s, std::size_t measured, std::size_t open, double since_s);
+// Returns the estimate for the task's pairs before any has begun.
+TimeLeft time_left(const suite::Task& task);
 
 }  // namespace aisp::cli

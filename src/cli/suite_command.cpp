@@ -61,7 +61,7 @@ void show_results(const suite::Finished& finished, const suite::Task& task, bool
   if (in_full)
     for (const report::SweepTable& sweep : report::sweep_summaries(finished.suite.pairs))
       show(fmt::format("\nSweep of {}\n{}", sweep.target, columns(sweep.rows)));
-  show(report::summary(finished.suite, paint));
+  show(report::summary(finished.suite, finished.manifest, paint));
   if (!finished.storage_trouble.empty()) return;
   const std::string where = finished.folder.string();
   show(fmt::format("Reports: {}\n", where));
@@ -146,7 +146,8 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
                            .live = base::can_redraw(STDERR_FILENO),
                            .quiet = flags.quiet,
                            .paint = paint,
-                           .widths = widths_of(task)}};
+                           .widths = widths_of(task),
+                           .left = time_left(task)}};
 
   if (!json_only && !flags.quiet && !task.configuration.verify_only) note("aisp: " + heading(task));
   const suite::Finished finished = suite::run_suite(task, std::move(folder), display);

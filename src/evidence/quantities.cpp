@@ -112,6 +112,10 @@ Reading percent_of_library_of(const P& pair, const V& v) {
 
 Reading percent_of_floor_of(const P&, const V& v) { return v.floor ? Reading{exactly(v.floor->percent)} : std::nullopt; }
 
+std::string ceiling_from_words(const P&, const V& v) {
+  return v.floor ? std::string{to_string(v.floor->ceiling_from)} : std::string{};
+}
+
 std::string limiter_words(const P&, const V& v) { return v.floor ? v.floor->limiter : std::string{}; }
 
 Reading gpu_busy_percent_of(const P&, const V& v) {
@@ -346,6 +350,15 @@ constexpr Quantity table[] = {
      .meaning = "GB/s: the bytes that the variant declares, over its median time; none of what did not pass",
      .get = gb_per_s_of},
     {.id = "baseline_median_ms", .in_csv = true, .last_in_csv = true, .get = baseline_median_ms_of},
+    {.id = "ceiling_from",
+     .in_csv = true,
+     .last_in_csv = true,
+     .meaning =
+         "the source of the ceiling that the lower bound stands on: measured on this GPU or host by aisp peak; computed from the "
+         "chip's units and highest clock, or by the pair; recorded on another GPU of this model; a guess, a part of a "
+         "theoretical "
+         "peak, which reports mark with ~ and no summary counts",
+     .words = ceiling_from_words},
 };
 
 }  // namespace

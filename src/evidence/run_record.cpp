@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "evidence/ceilings.hpp"
 #include "evidence/results_log.hpp"
 
 namespace aisp::evidence {
@@ -14,6 +15,7 @@ RunRecord read_run(const fs::path& folder) {
   ResultsLog log = read_results_log(folder / results_log_file);
   run.pairs = std::move(log.results);
   run.warnings = std::move(log.warnings);
+  raise_guessed_ceilings(run.pairs);
   return run;
 }
 

@@ -86,6 +86,8 @@ void to_json(json& to, const RunSummary& summary) { to = base::json_of(summary);
 
 namespace {
 
+bool was_started(const PairResult& pair) { return !pair.started_utc.empty(); }
+
 void add_outcome(Outcomes& outcomes, const PairResult& pair) {
   ++outcomes.selected;
   switch (pair.status) {
@@ -96,7 +98,7 @@ void add_outcome(Outcomes& outcomes, const PairResult& pair) {
     case Status::skipped: break;
   }
   if (pair.complete) ++outcomes.skipped;
-  else ++(pair.started_utc.empty() ? outcomes.not_started : outcomes.interrupted);
+  else ++(was_started(pair) ? outcomes.interrupted : outcomes.not_started);
 }
 
 SpeedupRange range_where(const std::vector<PairResult>& pairs, auto&& is_wanted) {
@@ -184,6 +186,12 @@ void add_not_started(std::vector<PairResult>& pairs, const Manifest& manifest) {
   }
 }
 
+std::string way_on(const std::string& run_id, const Manifest& manifest) {
+  if (!manifest.machines.empty()) return "continue its shards and merge them again";
+  if (manifest.command_line.size() > 1 && manifest.command_line[1] == to_string(Command::verify)) return "run it again";
+  return fmt::format("aisp run --resume {} continues it", run_id);
+}
+
 std::string many(int number, std::string_view words) {
   return fmt::format("{} {} {}", number, number == 1 ? "was" : "were", words);
 }
@@ -205,6 +213,11 @@ double wall_s_of(const std::vector<PairResult>& pairs) {
   double longest_s = 0;
   for (const auto& [machine, time_s] : ended_s) longest_s = std::max(longest_s, time_s > 0 ? time_s : in_pairs_s[machine]);
   return longest_s;
+}
+
+std::string_view outcome_of(const PairResult& pair) {
+  if (pair.status != Status::skipped || pair.complete) return to_string(pair.status);
+  return was_started(pair) ? "interrupted" : "not started";
 }
 
 SpeedupRange range_of_lessons(const SuiteResult& suite) {
@@ -245,6 +258,7 @@ RunSummary summarize(const SuiteResult& suite, const Manifest& manifest) {
   add_verdicts(summary, pairs);
   add_best_variants(summary, pairs);
   summary.guessed = guessed_ceilings(pairs);
+  if (summary.ended_early()) summary.way_on = way_on(summary.run_id, manifest);
   return summary;
 }
 
@@ -264,9 +278,8 @@ std::string ended_early_text(const RunSummary& summary) {
   std::vector<std::string> parts;
   if (o.interrupted > 0) parts.push_back(many(o.interrupted, "interrupted"));
   if (o.not_started > 0) parts.push_back(many(o.not_started, "not started"));
-  return fmt::format("the run ended early: of {} {}; aisp run --resume {} continues it",
-                     base::plural(static_cast<std::size_t>(o.selected), "selected pair"), base::join(parts, " and "),
-                     summary.run_id);
+  return fmt::format("The run ended early: of {} {}; {}", base::plural(static_cast<std::size_t>(o.selected), "selected pair"),
+                     base::join(parts, " and "), summary.way_on);
 }
 
 std::string guessed_ceilings_text(const RunSummary& summary) {
@@ -274,7 +287,7 @@ std::string guessed_ceilings_text(const RunSummary& summary) {
   std::vector<std::string> names;
   for (const GuessedCeiling& ceiling : summary.guessed) names.push_back(short_name(ceiling.of));
   return fmt::format(
-      "no measured ceiling for {}: percentages with ~ stand on a guess; aisp peak --refresh measures it, then run again",
+      "No measured ceiling for {}: percentages with ~ stand on a guess; aisp peak --refresh measures it, then run again",
       base::join(names, ", "));
 }
 

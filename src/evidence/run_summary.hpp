@@ -24,6 +24,9 @@ struct Outcomes {
   int unfinished() const { return interrupted + not_started; }
 };
 
+// Returns "passed", ..., "skipped", and for a pair that has no result because the run ended early "interrupted" or "not started".
+std::string_view outcome_of(const PairResult& pair);
+
 // Speedups of the variants that show their pairs' lessons; `count` is 0 for none, and then so is everything.
 struct SpeedupRange {
   int count = 0;
@@ -76,6 +79,7 @@ struct RunSummary {
   LimitReach limit;
   LibraryStanding library;
   std::vector<GuessedCeiling> guessed;  // those with the most variants first
+  std::string way_on;                   // what to do if the run ended early
 
   int chapters_tested() const;
   bool ended_early() const { return outcomes.unfinished() > 0; }
@@ -85,10 +89,10 @@ struct RunSummary {
 RunSummary summarize(const SuiteResult& suite, const Manifest& manifest);
 RunSummary summarize(const RunRecord& run);
 
-// "the run ended early: 1 pair was interrupted and 3 were not started; aisp run --resume nightly continues it"; empty if it did
-// not.
+// "The run ended early: of 163 selected pairs 1 was interrupted and 3 were not started; aisp run --resume nightly continues it";
+// empty if it did not.
 std::string ended_early_text(const RunSummary& summary);
-// "no measured ceiling for bf16 and L2: ...; aisp peak --refresh measures them"; empty if none is a guess.
+// "No measured ceiling for bf16, L2: percentages with ~ stand on a guess; ..."; empty if none is a guess.
 std::string guessed_ceilings_text(const RunSummary& summary);
 
 void to_json(nlohmann::json& json, const RunSummary& summary);

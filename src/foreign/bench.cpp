@@ -155,10 +155,12 @@ json measure(const json& given, const aisp_calls& calls) {
       suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, base::join(command_line, " "));
   const suite::Finished finished = suite::run_suite(task, std::move(folder), listener);
   if (!finished.storage_trouble.empty()) throw Error{finished.status, finished.storage_trouble + "; run it again"};
-  return {
-      {"status", static_cast<int>(finished.status)}, {"text", listener.text + report::summary(finished.suite, base::Painter{})},
-      {"pictures", pictures_of(finished.suite)},     {"notes", listener.notes},
-      {"folder", finished.folder.string()},          {"suite", finished.suite}};
+  return {{"status", static_cast<int>(finished.status)},
+          {"text", listener.text + report::summary(finished.suite, finished.manifest, base::Painter{})},
+          {"pictures", pictures_of(finished.suite)},
+          {"notes", listener.notes},
+          {"folder", finished.folder.string()},
+          {"suite", finished.suite}};
 }
 
 json refusal(Exit status, const std::string& line) {

@@ -15,6 +15,7 @@
 #include "report/numbers.hpp"
 #include "report/run_end.hpp"
 #include "report/usage.hpp"
+#include "report/warnings.hpp"
 
 namespace aisp::report {
 namespace {
@@ -78,9 +79,12 @@ std::string timed_line(const evidence::PairResult& pair, const evidence::Variant
   if (const std::string share = share_text(pair, shown); !share.empty()) parts.push_back(share);
   if (shown.changes_precision && shown.accuracy) parts.push_back(fmt::format("error {:.1e}", shown.accuracy->unquantized_l2));
   const std::string verdict = fmt::format("{:<{}}", words(speedup.verdict), parts.empty() ? 0 : widest_verdict);
-  return fmt::format("{:<{}}  {:<{}}  {:<23}  {:>10}  {}{}{}{}", label_of(pair), widths.target, shown.name, widths.variant,
-                     speedup_text(speedup), median_text(shown), paint(style_of(speedup.verdict), verdict),
-                     parts.empty() ? "" : "  ", base::join(parts, ", "), beside(pair, shown));
+  const std::string times = pair.variants.empty()
+                                ? median_text(shown)
+                                : fmt::format("{} -> {}", median_text(pair.variants.front()), median_text(shown));
+  return fmt::format("{:<{}}  {:<{}}  {:<23}  {:>22}  {}{}{}{}", label_of(pair), widths.target, shown.name, widths.variant,
+                     speedup_text(speedup), times, paint(style_of(speedup.verdict), verdict), parts.empty() ? "" : "  ",
+                     base::join(parts, ", "), beside(pair, shown));
 }
 
 std::string verified_line(const evidence::PairResult& pair, const base::Painter& paint, const LineWidths& widths) {
@@ -130,16 +134,16 @@ std::string tokens_line(const evidence::VariantResult& variant, std::size_t widt
   return base::on_screen(line) + '\n';
 }
 
-// Lists what a reader of the times should know, each text once.
+// Lists what a reader of the times should know, each sentence once.
 std::string warning_lines(const evidence::SuiteResult& suite) {
   constexpr std::size_t most_lines = 5;
-  ByText warnings;
-  for (const evidence::PairResult& pair : suite.pairs)
-    for (const std::string& warning : pair.warnings) warnings.add(warning, pair);
   std::string text;
   std::size_t shown = 0;
-  for (const auto& [warning, labels] : warnings.entries())
-    if (++shown <= most_lines) text += base::on_screen(fmt::format("{}: warning: {}", short_list(labels), warning)) + '\n';
+  for (const Said& warning : warnings_of(suite.pairs)) {
+    std::vector<std::string> labels;
+    for (const evidence::PairResult* pair : warning.pairs) labels.push_back(label_in_run(*pair));
+    if (++shown <= most_lines) text += base::on_screen(fmt::format("{}: warning: {}", short_list(labels), warning.text)) + '\n';
+  }
   if (shown > most_lines) text += fmt::format("{} in the reports\n", base::plural(shown - most_lines, "more warning"));
   return text;
 }
@@ -182,28 +186,21 @@ std::string pair_line(const evidence::PairResult& result, const base::Painter& p
   }
   const Style style = result.status == evidence::Status::skipped ? Style::dim : Style::red;
   return base::on_screen(
-      fmt::format("{:<{}}  {}  {}", label_of(result), widths.target, paint(style, to_string(result.status)), result.reason));
+      fmt::format("{:<{}}  {}  {}", label_of(result), widths.target, paint(style, outcome_of(result)), result.reason));
 }
 
-std::string summary(const evidence::SuiteResult& suite, const base::Painter& paint) {
-  const evidence::Counts counts = count(suite);
-  std::vector<std::string> parts{fmt::format("{} passed", counts.passed)};
-  const auto add = [&](int number, std::string_view word, Style style) {
-    if (number > 0) parts.push_back(paint(style, fmt::format("{} {}", number, word)));
-  };
-  add(counts.failed, "failed", Style::red);
-  add(counts.timeout, "timed out", Style::red);
-  add(counts.crashed, "crashed", Style::red);
-  add(counts.skipped, "skipped", Style::dim);
-  std::string text =
-      fmt::format("\n{} in {}: {}{}\n", base::plural(suite.pairs.size(), counted(suite)), base::human_duration(suite.wall_s),
-                  base::join(parts, ", "), suite.interrupted ? paint(Style::yellow, " (interrupted)") : "");
-  text += chapter_lines(suite, paint);
-  const SpeedupRange range = range_of_lessons(suite);
-  if (range.count > 1)
+std::string summary(const evidence::SuiteResult& suite, const evidence::Manifest& manifest, const base::Painter& paint) {
+  const evidence::RunSummary all = evidence::summarize(suite, manifest);
+  std::string text = "\n";
+  if (const std::string early = ended_early_text(all); !early.empty())
+    text += base::on_screen(paint(Style::yellow, early)) + '\n';
+  text += fmt::format("{} in {}: {}\n", base::plural(static_cast<std::size_t>(all.outcomes.selected), counted(suite)),
+                      base::human_duration(all.wall_s), outcomes_text(all.outcomes, paint));
+  text += chapter_lines(all, paint);
+  if (all.speedups.count > 1)
     text += fmt::format("Speedup of the lessons: geometric mean {}x, best {}x ({}), least {}x ({})\n",
-                        base::significant(range.geometric_mean), base::significant(range.best), range.best_target,
-                        base::significant(range.worst), range.worst_target);
+                        base::significant(all.speedups.geometric_mean), base::significant(all.speedups.best),
+                        all.speedups.best_target, base::significant(all.speedups.worst), all.speedups.worst_target);
   text += slowest_lines(suite, paint);
   text += skip_lines(suite, paint);
   ByText advices;
@@ -213,7 +210,9 @@ std::string summary(const evidence::SuiteResult& suite, const base::Painter& pai
         if (!problem.advice.empty()) advices.add(problem.advice, pair);
   for (const auto& [advice, labels] : advices.entries())
     text += base::on_screen(fmt::format("{}: {}", short_list(labels), advice)) + '\n';
-  return text + low_ceilings_line(suite) + warning_lines(suite);
+  text += low_ceilings_line(suite);
+  if (const std::string guessed = guessed_ceilings_text(all); !guessed.empty()) text += base::on_screen(guessed) + '\n';
+  return text + warning_lines(suite);
 }
 
 }  // namespace aisp::report

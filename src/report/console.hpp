@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/system/terminal.hpp"
+#include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
 
 namespace aisp::report {
@@ -15,8 +16,8 @@ struct LineWidths {
   std::size_t target = 27, variant = 19;
 };
 
-// One pair on one line, without the newline: target, the variant that is its lesson, speedup with its interval, time, percent of
-// the ceiling, verdict; or status and reason.
+// One pair on one line, without the newline: target, the variant that is its lesson, speedup with its interval, times of the
+// baseline and of the variant, verdict, percent of the ceiling; or status and reason.
 std::string pair_line(const evidence::PairResult& result, const base::Painter& paint, const LineWidths& widths = {});
 // Returns what was asked for besides times: a line a variant for energy and for tokens, each with its line end; often nothing.
 std::string pair_details(const evidence::PairResult& result, const LineWidths& widths = {});
@@ -24,6 +25,6 @@ std::string pair_details(const evidence::PairResult& result, const LineWidths& w
 // more)": one line each, however many pairs lack it.
 std::vector<std::string> not_available(const evidence::SuiteResult& suite);
 // The last lines of a run: counts, best and worst speedup, what to do about failures. Ends with a newline.
-std::string summary(const evidence::SuiteResult& suite, const base::Painter& paint);
+std::string summary(const evidence::SuiteResult& suite, const evidence::Manifest& manifest, const base::Painter& paint);
 
 }  // namespace aisp::report

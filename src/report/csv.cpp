@@ -87,6 +87,8 @@ constexpr RunColumn last[] = {
     {"commit", [](const evidence::Manifest& manifest, const PairResult&,
                   const VariantResult*) { return manifest.commit + (manifest.dirty ? "+changes" : ""); }},
     {"machine", [](const evidence::Manifest&, const PairResult& pair, const VariantResult*) { return pair.machine; }},
+    {"run_id", [](const evidence::Manifest& manifest, const PairResult&, const VariantResult*) { return manifest.run_id; }},
+    {"started_utc", [](const evidence::Manifest&, const PairResult& pair, const VariantResult*) { return pair.started_utc; }},
 };
 
 void add_figure(const Quantity& quantity, const PairResult& pair, const VariantResult* variant,

@@ -55,8 +55,11 @@ std::string median_text(const evidence::VariantResult& variant) {
   return variant.timing ? base::display_ms(variant.timing->summary.median) : "-";
 }
 
+std::string_view guess_mark(evidence::CeilingFrom from) { return from == evidence::CeilingFrom::guess ? "~" : ""; }
+
 std::string floor_text(const evidence::Floor& floor) {
-  return fmt::format("{:.0f} % of {} ({})", floor.percent, floor.limiter, floor.ceiling);
+  const std::string_view mark = guess_mark(floor.ceiling_from);
+  return fmt::format("{}{:.0f} % of {} ({}{})", mark, floor.percent, floor.limiter, mark, floor.ceiling);
 }
 
 std::string workload_text(const evidence::PairResult& pair) {

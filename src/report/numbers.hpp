@@ -29,7 +29,9 @@ std::string not_run_text(const evidence::VariantResult& variant);
 // "library", "control, not verified", "lesson, best", "best"; empty for other steps. Of what may be claimed only.
 std::string standing_text(const evidence::PairResult& pair, const evidence::VariantResult& variant);
 std::string median_text(const evidence::VariantResult& variant);  // "0.541 ms"; "-" without timing
-std::string floor_text(const evidence::Floor& floor);             // "93 % of memory (4.25 TB/s)"
+// "93 % of memory (4.25 TB/s)"; "~93 % of compute (bf16) (~739 TFLOP/s)" of a guessed ceiling.
+std::string floor_text(const evidence::Floor& floor);
+std::string_view guess_mark(evidence::CeilingFrom from);  // "~" before what stands on a guess, "" before others
 
 // "5.21M tokens/s", "0.0123 ms", "4"; the number alone "5.21M". Prefixes stand in rates only: "2k ms" is no time.
 std::string metric_text(const evidence::RecordedMetric& metric);

@@ -97,13 +97,37 @@ std::string without_addresses(const std::string& text) {
 
 // Fields that hold words of ours, which stay though a host or a user may be called like one of them.
 bool is_our_word(const std::string& field) {
-  static const std::set<std::string> fields = {"target",       "targets",     "cases",          "chapter",
-                                               "name",         "best",        "case",           "device",
-                                               "bound",        "role",        "status",         "math",
-                                               "verdict",      "bytes_of",    "start",          "cache",
-                                               "judged_by",    "timing_mode", "unit",           "origin",
-                                               "better",       "started_utc", "source_digest",  "stopped_because",
-                                               "aisp_version", "commit",      "driver_version", "library_versions"};
+  static const std::set<std::string> fields = {"target",
+                                               "targets",
+                                               "cases",
+                                               "chapter",
+                                               "name",
+                                               "best",
+                                               "case",
+                                               "device",
+                                               "bound",
+                                               "role",
+                                               "status",
+                                               "math",
+                                               "verdict",
+                                               "bytes_of",
+                                               "start",
+                                               "cache",
+                                               "judged_by",
+                                               "timing_mode",
+                                               "unit",
+                                               "origin",
+                                               "better",
+                                               "started_utc",
+                                               "source_digest",
+                                               "stopped_because",
+                                               "ceiling_from",
+                                               "memory_from",
+                                               "flops_from",
+                                               "aisp_version",
+                                               "commit",
+                                               "driver_version",
+                                               "library_versions"};
   return fields.contains(field);
 }
 

@@ -26,24 +26,6 @@ constexpr double most_percent_of_floor = 105;
 // More names than these are counted.
 constexpr std::size_t most_names = 3;
 
-std::string chapter_sentence(const evidence::SuiteResult& part, const base::Painter& paint) {
-  const evidence::Counts counts = count(part);
-  const std::size_t passed = static_cast<std::size_t>(counts.passed);
-  std::string text =
-      paint(passed == part.pairs.size() ? Style::green : Style::bold, fmt::format("{} of {} passed", passed, part.pairs.size()));
-  const auto add = [&](int number, std::string_view word, Style style) {
-    if (number > 0) text += ", " + paint(style, fmt::format("{} {}", number, word));
-  };
-  add(counts.failed, "failed", Style::red);
-  add(counts.timeout, "timed out", Style::red);
-  add(counts.crashed, "crashed", Style::red);
-  add(counts.skipped, "skipped", Style::dim);
-  const SpeedupRange range = range_of_lessons(part);
-  if (range.count == 1) text += fmt::format("; speedup {}x", base::significant(range.best));
-  if (range.count > 1) text += fmt::format("; geometric mean speedup {}x", base::significant(range.geometric_mean));
-  return text;
-}
-
 // "measurement 3.1 s, verify 1.2 s": the stages that took a tenth of the time or more, the longest first.
 std::string stages_of(const PairResult& pair) {
   std::map<evidence::Stage, double> times_s;
@@ -58,8 +40,9 @@ std::string stages_of(const PairResult& pair) {
   return base::join(texts, ", ");
 }
 
-// Pairs that were skipped for one reason.
+// Pairs that have no result for one reason.
 struct Skips {
+  std::string_view outcome;  // "skipped", "interrupted" or "not started"
   std::string reason, advice;
   std::vector<const PairResult*> pairs;
 };
@@ -69,7 +52,7 @@ std::vector<Skips> skips_of(const evidence::SuiteResult& suite) {
   for (const PairResult& pair : suite.pairs) {
     if (pair.status != Status::skipped) continue;
     auto group = std::ranges::find(groups, pair.reason, &Skips::reason);
-    if (group == groups.end()) group = groups.insert(groups.end(), {.reason = pair.reason});
+    if (group == groups.end()) group = groups.insert(groups.end(), {.outcome = outcome_of(pair), .reason = pair.reason});
     group->pairs.push_back(&pair);
     for (const evidence::Problem& problem : pair.problems)
       if (group->advice.empty()) group->advice = problem.advice;
@@ -97,21 +80,40 @@ std::string_view counted(const evidence::SuiteResult& suite) {
   return of_cases ? "result" : "pair";
 }
 
-std::map<std::string, std::string> chapter_sentences(const evidence::SuiteResult& suite, const base::Painter& paint) {
-  std::map<std::string, evidence::SuiteResult> chapters;
-  for (const PairResult& pair : suite.pairs) chapters[pair.chapter].pairs.push_back(pair);
-  std::map<std::string, std::string> sentences;
-  for (const auto& [chapter, part] : chapters) sentences[chapter] = chapter_sentence(part, paint);
-  return sentences;
+std::string outcomes_text(const evidence::Outcomes& outcomes, const base::Painter& paint) {
+  std::vector<std::string> parts;
+  const auto add = [&](int number, std::string_view word, Style style) {
+    if (number > 0) parts.push_back(paint(style, fmt::format("{} {}", number, word)));
+  };
+  parts.push_back(fmt::format("{} passed", outcomes.passed));
+  add(outcomes.failed, "failed", Style::red);
+  add(outcomes.timed_out, "timed out", Style::red);
+  add(outcomes.crashed, "crashed", Style::red);
+  add(outcomes.skipped, "skipped", Style::dim);
+  add(outcomes.interrupted, "interrupted", Style::yellow);
+  add(outcomes.not_started, "not started", Style::yellow);
+  return base::join(parts, ", ");
 }
 
-std::string chapter_lines(const evidence::SuiteResult& suite, const base::Painter& paint) {
-  if (suite.pairs.size() < 2) return {};
+std::string chapter_sentence(const evidence::ChapterSummary& chapter, const base::Painter& paint) {
+  const evidence::Outcomes& outcomes = chapter.outcomes;
+  std::string text = paint(outcomes.passed == outcomes.selected ? Style::green : Style::bold,
+                           fmt::format("{} of {} passed", outcomes.passed, outcomes.selected));
+  const std::string all = outcomes_text(outcomes, paint);
+  if (const std::size_t rest = all.find(", "); rest != std::string::npos) text += all.substr(rest);
+  const evidence::SpeedupRange& range = chapter.speedups;
+  if (range.count == 1) text += fmt::format("; speedup {}x", base::significant(range.best));
+  if (range.count > 1) text += fmt::format("; geometric mean speedup {}x", base::significant(range.geometric_mean));
+  return text;
+}
+
+std::string chapter_lines(const evidence::RunSummary& summary, const base::Painter& paint) {
+  if (summary.outcomes.selected < 2) return {};
   std::size_t width = 0;
-  for (const PairResult& pair : suite.pairs) width = std::max(width, pair.chapter.size());
+  for (const evidence::ChapterSummary& chapter : summary.chapters) width = std::max(width, chapter.chapter.size());
   std::string text;
-  for (const auto& [chapter, sentence] : chapter_sentences(suite, paint))
-    text += base::on_screen(fmt::format("{:<{}}  {}", chapter, width, sentence)) + '\n';
+  for (const evidence::ChapterSummary& chapter : summary.chapters)
+    text += base::on_screen(fmt::format("{:<{}}  {}", chapter.chapter, width, chapter_sentence(chapter, paint))) + '\n';
   return text;
 }
 
@@ -138,7 +140,7 @@ std::string slowest_lines(const evidence::SuiteResult& suite, const base::Painte
 std::string skip_lines(const evidence::SuiteResult& suite, const base::Painter& paint) {
   std::string text;
   for (const Skips& group : skips_of(suite)) {
-    const std::string many = fmt::format("{} skipped", base::plural(group.pairs.size(), counted(suite)));
+    const std::string many = fmt::format("{} {}", base::plural(group.pairs.size(), counted(suite)), group.outcome);
     text += base::on_screen(fmt::format("{} ({}): {}", paint(Style::dim, many), names_of(group), group.reason)) + '\n';
     if (!group.advice.empty()) text += base::on_screen("    " + group.advice) + '\n';
   }
@@ -151,7 +153,8 @@ std::string low_ceilings_line(const evidence::SuiteResult& suite) {
   const evidence::VariantResult* most = nullptr;
   for (const PairResult& pair : suite.pairs)
     for (const evidence::VariantResult& variant : pair.variants) {
-      if (!variant.floor || !(variant.floor->percent > most_percent_of_floor)) continue;
+      if (!variant.floor || variant.floor->ceiling_from == evidence::CeilingFrom::guess) continue;
+      if (!(variant.floor->percent > most_percent_of_floor)) continue;
       ++many;
       if (most != nullptr && most->floor->percent >= variant.floor->percent) continue;
       of = &pair;

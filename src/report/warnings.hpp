@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of several pairs, once.
+// Warnings and notes of all pairs of a run, each sentence once.
 #pragma once
 #include <string>
 #include <vector>

@@ -12,6 +12,7 @@
 #include "base/system/interrupt.hpp"
 #include "base/system/places.hpp"
 #include "base/text.hpp"
+#include "evidence/ceilings.hpp"
 #include "evidence/cost_check.hpp"
 #include "evidence/run_summary.hpp"
 #include "machine/host.hpp"
@@ -253,6 +254,16 @@ class Suite {
     }
   }
 
+  // Writes a pair's own reports again.
+  void rewrite(const PairResult& pair) {
+    if (!storage_trouble_.empty()) return;
+    try {
+      records_.restore(pair);
+    } catch (const Error& error) {
+      give_up(error.what());
+    }
+  }
+
   // Whether a pair ended by itself: one that an interrupt ended, or kept from starting, is skipped and incomplete.
   static bool ended(const PairResult& pair) { return pair.complete || pair.status != Status::skipped; }
 
@@ -261,6 +272,7 @@ class Suite {
     account_for_the_rest();
     suite_.pairs = std::move(results_);
     suite_.pairs.insert(suite_.pairs.end(), task_.not_built.begin(), task_.not_built.end());
+    for (const PairResult* raised : evidence::raise_guessed_ceilings(suite_.pairs)) rewrite(*raised);
     suite_.interrupted = base::interrupted() && !std::ranges::all_of(suite_.pairs, ended);
     suite_.wall_s = evidence::wall_s_of(suite_.pairs);
     Finished finished;

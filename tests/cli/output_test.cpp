@@ -92,16 +92,31 @@ TEST(Heading, GuessesNoTimeWherePartIsTakenOver) {
   EXPECT_EQ(heading(task), "1 pair on NVIDIA H200");
 }
 
-TEST(TimeLeft, FollowsFromWhatWasMeasured) {
-  EXPECT_EQ(estimate_left(10, 0, 5, 0), "");
-  EXPECT_EQ(estimate_left(10, 5, 0, 0), "");
-  EXPECT_EQ(estimate_left(100, 5, 6, 0), "2 min left");
+TEST(TimeLeft, IsExpectedBeforeAPairHasEnded) {
+  TimeLeft left{{{"a", 5}, {"b", 5}, {"c", 5}}, 1};
+  EXPECT_EQ(left.text(3, 0), "15 s left");
+  left.begun("a", 0);
+  EXPECT_EQ(left.text(2, 2), "13 s left");
+  EXPECT_EQ(TimeLeft{}.text(0, 0), "");
 }
 
-TEST(TimeLeft, DoesNotGrowWhileAPairRuns) {
-  EXPECT_EQ(estimate_left(100, 5, 6, 5), "1 min 55 s left");
-  EXPECT_EQ(estimate_left(100, 5, 6, 500), "1 min 40 s left");
-  EXPECT_EQ(estimate_left(100, 5, 1, 500), "");
+TEST(TimeLeft, LearnsFromWhatWasMeasured) {
+  TimeLeft left{{{"a", 5}, {"b", 5}, {"c", 5}}, 1};
+  left.begun("a", 0);
+  left.ended("a", 20);
+  EXPECT_EQ(left.text(2, 20), "40 s left") << "all take four times as long as expected";
+}
+
+TEST(TimeLeft, LearnsFromTheFirstRoundOfAPair) {
+  TimeLeft left{{{"a", 5}, {"b", 5}}, 1};
+  left.begun("a", 0);
+  left.progressed("a", {.round = 1, .of = 20, .spent_s = 4, .budget_s = 3});
+  EXPECT_EQ(left.text(1, 6), "2 min 38 s left") << "19 rounds of 4 s are left of this one, and the next takes 82 s too";
+}
+
+TEST(TimeLeft, IsSharedByTheGpus) {
+  TimeLeft left{{{"a", 5}, {"b", 5}, {"c", 5}, {"d", 5}}, 2};
+  EXPECT_EQ(left.text(4, 0), "10 s left");
 }
 
 }  // namespace

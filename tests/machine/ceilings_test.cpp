@@ -183,6 +183,21 @@ TEST(Ceilings, OfEveryChipStayBelowItsPeaks) {
   EXPECT_THAT(provisional_ceilings(other_gpu("NVIDIA B200", 100)).source, HasSubstr("theoretical"));
 }
 
+TEST(Ceilings, EachHasItsSource) {
+  using base::CeilingFrom;
+  const Ceilings known = provisional_ceilings(h200()), unknown = provisional_ceilings(other_gpu("NVIDIA B200", 100));
+  const auto from = [](const Cost& cost, const Ceilings& ceilings) { return floor_seconds(cost, ceilings).from; };
+  const Cost memory{.bytes = 1e9}, arithmetic{.flops = 1e12, .math = Math::bf16}, slots{.issue_slots = 1e12};
+  EXPECT_EQ(from(memory, known), CeilingFrom::recorded);
+  EXPECT_EQ(from(memory, unknown), CeilingFrom::guess);
+  EXPECT_EQ(from(slots, unknown), CeilingFrom::computed);
+  Ceilings measured = unknown;
+  measured.from.memory = CeilingFrom::measured;
+  EXPECT_EQ(from(memory, measured), CeilingFrom::measured);
+  const Cost phases[] = {memory, arithmetic};
+  EXPECT_EQ(from({.phases = phases}, measured), CeilingFrom::guess) << "the worst of all phases";
+}
+
 TEST(ImpossibleTime, ShowsItsArithmetic) {
   const Peaks peaks = theoretical_peaks(h200());
   const ImpossibleTime copy = impossible_seconds({.bytes = 2 * gib}, peaks, 62'914'560);

@@ -42,6 +42,9 @@ TEST(MeasuredOver, MeasuredReplacesRecordedAndTheSourceSaysSo) {
   EXPECT_EQ(merged.copy_bytes_s, 4.1e12);
   EXPECT_EQ(merged.flops_s[bf16], 8e14);
   EXPECT_EQ(merged.source, "measured by aisp peak 2026-11-21") << "one GPU has no peers to miss";
+  EXPECT_EQ(merged.from.flops[bf16], base::CeilingFrom::measured);
+  EXPECT_EQ(merged.from.flops[fp8], base::CeilingFrom::guess) << "each type by itself";
+  EXPECT_EQ(merged.from.memory, base::CeilingFrom::guess) << "the rate of reading was not measured";
   EXPECT_THAT(measured_over(known, record, true).source, HasSubstr("provisional: recorded"));
 }
 

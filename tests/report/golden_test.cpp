@@ -9,6 +9,7 @@
 
 #include "base/system/files.hpp"
 #include "evidence/json.hpp"
+#include "evidence/run_summary.hpp"
 #include "places.hpp"
 #include "report/console.hpp"
 #include "report/csv.hpp"
@@ -29,14 +30,14 @@ std::string console_text(bool colour) {
   std::string text;
   const base::Painter paint{colour};
   for (const auto& pair : sample::suite().pairs) text += pair_line(pair, paint) + "\n" + pair_details(pair);
-  return text + summary(sample::suite(), paint);
+  return text + summary(sample::suite(), sample::manifest(), paint);
 }
 
 TEST(Golden, Console) { expect_golden("console.txt", console_text(false)); }
 TEST(Golden, SuiteMarkdown) { expect_golden("suite.md", suite_markdown(sample::suite(), sample::manifest())); }
 TEST(Golden, PairMarkdown) { expect_golden("pair.md", pair_markdown(sample::passed_pair())); }
 TEST(Golden, Csv) { expect_golden("results.csv", suite_csv(sample::suite(), sample::manifest())); }
-TEST(Golden, Json) { expect_golden("suite.json", nlohmann::json(sample::suite()).dump(2) + "\n"); }
+TEST(Golden, Json) { expect_golden("suite.json", evidence::suite_json(sample::suite(), sample::manifest()).dump(2) + "\n"); }
 
 TEST(Console, ColourOnlyWhenAsked) {
   EXPECT_EQ(console_text(false).find('\x1b'), std::string::npos);
@@ -60,7 +61,7 @@ std::vector<std::string> reports_of(const evidence::PairResult& pair) {
   evidence::SuiteResult suite;
   suite.pairs = {pair};
   return {suite_markdown(suite, sample::manifest()), pair_markdown(pair), suite_csv(suite, sample::manifest()),
-          pair_line(pair, base::Painter{}) + summary(suite, base::Painter{})};
+          pair_line(pair, base::Painter{}) + summary(suite, {}, base::Painter{})};
 }
 
 TEST(Console, LinesOfARunAgreeInTheirColumnsWhateverTheNames) {
@@ -97,7 +98,7 @@ TEST(Console, ALessonThatCouldNotRunIsNamedAndOutOfTheMean) {
   EXPECT_NE(line.find("; its lesson, half, was skipped: needs compute capability 10.0"), std::string::npos) << line;
   evidence::SuiteResult suite;
   suite.pairs = {pair};
-  EXPECT_EQ(summary(suite, base::Painter{}).find("geometric mean"), std::string::npos);
+  EXPECT_EQ(summary(suite, {}, base::Painter{}).find("geometric mean"), std::string::npos);
 }
 
 TEST(Csv, APairWithoutVariantsHasARow) {
@@ -105,8 +106,8 @@ TEST(Csv, APairWithoutVariantsHasARow) {
   suite.pairs = {sample::ended_pair("early", evidence::Status::crashed, "crashed in setup")};
   suite.pairs[0].variants.clear();
   const std::string text = suite_csv(suite, sample::manifest());
-  EXPECT_NE(text.find("\r\nch10:early,,,,,,crashed,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,1,,,,crashed in setup,,,,,NVIDIA "
-                      "H200,0123456789abcdef,\r\n"),
+  EXPECT_NE(text.find("\r\nch10:early,,,,,,crashed,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,1,,,,crashed in setup,,,,,,NVIDIA "
+                      "H200,0123456789abcdef,,20260102_030405,2026-01-02T03:04:05Z\r\n"),
             std::string::npos)
       << text;
 }
@@ -156,7 +157,7 @@ TEST(Summary, SaysOnceWhatHoldsForManyPairs) {
   suite.pairs.push_back(sample::ended_pair("d", evidence::Status::failed, "wrong"));
   suite.pairs.back().problems = {{evidence::Stage::verify, "", "reference", "wrong", "look at the edges"},
                                  {evidence::Stage::verify, "x", "reference", "wrong", "look at the edges"}};
-  const std::string text = summary(suite, base::Painter{});
+  const std::string text = summary(suite, {}, base::Painter{});
   EXPECT_NE(text.find("\n3 pairs skipped (ch10:a, ch10:b, ch10:c): no GPU\n    install a driver\nch10:d: look at the edges\n"),
             std::string::npos)
       << text;
@@ -186,10 +187,10 @@ TEST(Summary, NamesCeilingsThatWereTooLow) {
 
 TEST(Summary, SaysOfEachChapterWhatPassedOfAll) {
   evidence::SuiteResult suite = sample::suite();
-  EXPECT_EQ(chapter_lines(suite, base::Painter{}),
+  EXPECT_EQ(chapter_lines(evidence::summarize(suite, {}), base::Painter{}),
             "ch07  1 of 1 passed; speedup 1.01x\nch10  0 of 4 passed, 1 failed, 1 timed out, 1 crashed, 1 skipped\n");
   suite.pairs.resize(1);
-  EXPECT_EQ(chapter_lines(suite, base::Painter{}), "") << "a run of one pair has said it";
+  EXPECT_EQ(chapter_lines(evidence::summarize(suite, {}), base::Painter{}), "") << "a run of one pair has said it";
 }
 
 }  // namespace

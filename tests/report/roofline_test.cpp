@@ -56,6 +56,39 @@ TEST(Roofline, RatesAndTheNearerRoof) {
   EXPECT_THAT(left_out_text(roofline), HasSubstr("1 pair "));
 }
 
+TEST(Roofline, OfARunHasTheSharesOfItsResults) {
+  evidence::PairResult pair{.target = "ch01:copy"};
+  pair.variants.push_back({.name = "tiled", .floor = evidence::Floor{.percent = 77, .limiter = "memory"}});
+  std::vector<Roofline> all = of({{"copy", pair_of(bytes_only)}, {"dense", pair_of(dense)}});
+  take_floors(all, {&pair, 1});
+  EXPECT_EQ(roofline_rows(all[0])[2][6], "77.0 %");
+  EXPECT_EQ(roofline_rows(all[0])[1][6], "12.5 %") << "the baseline's result has none";
+  pair.variants[0].floor->limiter = "launch";
+  take_floors(all, {&pair, 1});
+  EXPECT_EQ(roofline_rows(all[0])[2][6], "50.0 %") << "a lower bound of another kind is of no roof";
+}
+
+TEST(Roofline, MarksGuesses) {
+  ExpectedPair pair = pair_of(dense);
+  pair.ceilings->flops_from["bf16"] = evidence::CeilingFrom::guess;
+  const Roofline roofline = of({{"dense", pair}, {"streaming", pair_of(streaming)}}).at(0);
+  EXPECT_EQ(roofline_rows(roofline)[2][6], "~75.0 %");
+  EXPECT_THAT(ceilings_text(roofline.ceilings), HasSubstr("memory 4.00 TB/s, bf16 ~800 TFLOP/s, fp32 50.0 TFLOP/s"));
+  EXPECT_THAT(roofline_svg(roofline), HasSubstr(">bf16 ~800 TFLOP/s<"));
+  const auto summary = roofline_summary(roofline);
+  ASSERT_EQ(summary.size(), 2u) << "what stands on a guess does not count";
+  EXPECT_THAT(summary[1], ElementsAre("memory", "1", "0", "50.0 %", "ch01:streaming tiled (50.0 %)"));
+}
+
+TEST(Roofline, AMeasuredCeilingIsBetterThanAHigherGuess) {
+  ExpectedPair guessed = pair_of(dense);
+  guessed.ceilings->flops_s["bf16"] = 2 * bf16_flops_s;
+  guessed.ceilings->flops_from["bf16"] = evidence::CeilingFrom::guess;
+  const Roofline roofline = of({{"a", guessed}, {"b", pair_of(dense)}}).at(0);
+  EXPECT_EQ(roofline.ceilings.flops_s.at("bf16"), bf16_flops_s);
+  EXPECT_TRUE(roofline.ceilings.flops_from.empty());
+}
+
 TEST(Roofline, CasesOfASweepAreJoinedByACurve) {
   const DeclaredCost larger{.flops = 1200e9, .bytes = 1e8, .math = "bf16", .bytes_of = ByteKind::device_memory};
   const std::string alone = roofline_svg(of({{"gemm", pair_of(dense)}, {"other", pair_of(larger)}}).at(0));

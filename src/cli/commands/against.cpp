@@ -98,7 +98,7 @@ Exit run_against(const suite::Task& task, const suite::Finished& finished, const
   comparison.only_before = only_there(*task.against, task);
   const fs::path document = finished.folder / suite::against_folder / "comparison.json";
   base::write_atomically(document, report::comparison_json({comparison}, threshold));
-  const auto rows = report::comparison_rows(comparison, false, json_only ? base::Painter{} : paint);
+  const auto rows = report::comparison_rows(comparison, false, threshold, json_only ? base::Painter{} : paint);
   const std::string text = (rows.size() > 1 ? columns(rows) : std::string{}) + report::comparison_notes(comparison) +
                            verdict(comparison, slower, gate.threshold_percent);
   if (!json_only) show(text);

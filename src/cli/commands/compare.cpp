@@ -55,7 +55,7 @@ std::string summary(const Comparison& comparison) {
   };
   const auto shown = std::count_if(comparison.metrics.begin(), comparison.metrics.end(),
                                    [&](const MetricChange& metric) { return !counts(comparison, metric); });
-  return fmt::format("{} compared: {} worse, {} slightly worse, {} better, {} slightly better{}{}\n",
+  return fmt::format("{} compared: {} worse, {} slightly or perhaps worse, {} better, {} slightly or perhaps better{}{}\n",
                      base::plural(comparison.metrics.size(), "value"), count(Change::worse), count(Change::slightly_worse),
                      count(Change::better), count(Change::slightly_better),
                      shown == 0 ? "" : fmt::format("; {} worse that decide nothing", shown),
@@ -72,8 +72,8 @@ std::vector<Comparison> comparisons_of(const std::vector<evidence::RunRecord>& r
   return comparisons;
 }
 
-std::string text_of(const Comparison& comparison, bool all, const base::Painter& paint) {
-  const auto rows = report::comparison_rows(comparison, all, paint);
+std::string text_of(const Comparison& comparison, bool all, double threshold, const base::Painter& paint) {
+  const auto rows = report::comparison_rows(comparison, all, threshold, paint);
   return report::comparison_heading(comparison) + (rows.size() > 1 ? columns(rows) : std::string{}) + summary(comparison) +
          report::comparison_notes(comparison);
 }
@@ -104,7 +104,7 @@ Exit compare(const CompareOptions& options) {
   std::string text, overall;
   for (const Comparison& comparison : comparisons) {
     if (comparisons.size() > 1) text += paint(base::Style::bold, report::comparison_title(comparison)) + '\n';
-    text += text_of(comparison, options.all, paint);
+    text += text_of(comparison, options.all, threshold, paint);
     if (comparisons.size() > 1) text += '\n';
     overall += report::overall_text(comparison);
   }

@@ -279,6 +279,28 @@ std::vector<json> meanings(const ExplainOptions& options) {
                           near.empty() ? "aisp explain lists what is" : fmt::format("did you mean {}?", base::join(near, ", ")))};
 }
 
+// All words under the headings of their kinds, what a reader of a run meets first at the top.
+std::string all_terms() {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> headings{
+      {{"status", "Statuses of pairs and variants"},
+       {"verdict", "Verdicts on speedups"},
+       {"role", "Roles of variants"},
+       {"bound", "What bounds a pair"},
+       {"column", "Columns and fields"},
+       {"finding", "Findings of analyze and of run --gate"},
+       {"change", "Findings of compare"},
+       {"check", "Checks"},
+       {"metric", "Metrics that pairs of streams and ranks report"}}};
+  std::string text;
+  for (const auto& [kind, heading] : headings) {
+    std::vector<std::vector<std::string>> rows;
+    for (const Term& term : glossary())
+      if (term.kind == kind) rows.push_back({"  " + std::string{term.name}, std::string{term.text}});
+    text += fmt::format("{}{}\n{}", text.empty() ? "" : "\n", heading, columns(rows));
+  }
+  return text;
+}
+
 Exit explain(const ExplainOptions& options) {
   std::vector<json> found;
   if (!options.name.empty()) {
@@ -291,13 +313,17 @@ Exit explain(const ExplainOptions& options) {
     print(evidence::json_text(found, 2) + '\n');
     return Exit::good;
   }
+  if (options.name.empty()) {
+    show(all_terms());
+    note("aisp: pairs are explained too; aisp list-targets names them");
+    return Exit::good;
+  }
   std::vector<std::vector<std::string>> rows;
   std::string pairs;
   for (const json& one : found)
     if (one["kind"] == "pair") pairs += (pairs.empty() ? "" : "\n") + pair_text(one);
     else rows.push_back({one["name"].get<std::string>(), one["kind"].get<std::string>(), one["text"].get<std::string>()});
   show(columns(rows) + pairs);
-  if (options.name.empty()) note("aisp: pairs are explained too; aisp list-targets names them");
   return Exit::good;
 }
 

@@ -16,8 +16,7 @@
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "evidence/json.hpp"
-#include "evidence/results_log.hpp"
-#include "suite/records/records.hpp"
+#include "evidence/run_record.hpp"
 #include "suite/records/run_folder.hpp"
 #include "suite/selection/select.hpp"
 
@@ -38,21 +37,21 @@ struct RooflineOptions {
   bool json = false;
 };
 
-std::vector<evidence::Expectations> read_run(const std::string& artifacts, const std::string& run) {
-  const std::filesystem::path folder = suite::find_run(artifacts, run);
-  const evidence::ResultsLog log = evidence::read_results_log(folder / evidence::results_log_file);
-  for (const std::string& warning : log.warnings) note("aisp: " + warning);
-  const evidence::Manifest manifest = evidence::read_manifest(folder / suite::manifest_file);
-  std::vector<evidence::Expectations> all = evidence::as_expectations(log.results, manifest);
+std::vector<Roofline> rooflines_of_run(const RooflineOptions& options, const std::vector<std::string>& chapters) {
+  const evidence::RunRecord run = evidence::read_run(suite::find_run(options.artifacts_dir, options.run));
+  for (const std::string& warning : run.warnings) note("aisp: " + warning);
+  const std::vector<evidence::Expectations> all = evidence::as_expectations(run.pairs, run.manifest);
   std::size_t kept = 0, reduced = 0;
   for (const evidence::Expectations& file : all) kept += file.pairs.size();
-  for (const evidence::PairResult& pair : log.results)
+  for (const evidence::PairResult& pair : run.pairs)
     reduced += evidence::best_variant(pair) != nullptr && (pair.scale != 1 || pair.sizes_set) && pair.sweep_case.empty() ? 1 : 0;
-  if (kept < log.results.size())
-    note(fmt::format("aisp: {} of {} did not pass or {} not timed; left out", log.results.size() - kept,
-                     base::plural(log.results.size(), "pair"), log.results.size() - kept == 1 ? "was" : "were"));
+  if (kept < run.pairs.size())
+    note(fmt::format("aisp: {} of {} did not pass or {} not timed; left out", run.pairs.size() - kept,
+                     base::plural(run.pairs.size(), "pair"), run.pairs.size() - kept == 1 ? "was" : "were"));
   if (reduced > 0) note(fmt::format("aisp: {} did not run at full size", base::plural(reduced, "pair")));
-  return all;
+  std::vector<Roofline> rooflines = report::rooflines(all, {}, chapters);
+  report::take_floors(rooflines, run.pairs);
+  return rooflines;
 }
 
 // Throws for a chapter that does not exist, with the nearest that does.
@@ -69,10 +68,9 @@ std::vector<Roofline> gather(const RooflineOptions& options) {
   if (options.run.empty() == options.expectations_dir.empty())
     throw Error{Exit::usage, "name a run, as in aisp roofline latest, or recorded expectations with --expectations-dir"};
   const std::vector<std::string> chapters = chapters_of(options.chapters);
-  const bool recorded = options.run.empty();
-  std::vector<Roofline> all =
-      report::rooflines(recorded ? read_recorded(options.expectations_dir) : read_run(options.artifacts_dir, options.run),
-                        recorded ? known_pairs() : std::vector<report::KnownPair>{}, chapters);
+  std::vector<Roofline> all = options.run.empty()
+                                  ? report::rooflines(read_recorded(options.expectations_dir), known_pairs(), chapters)
+                                  : rooflines_of_run(options, chapters);
   std::vector<std::string> names;
   for (const Roofline& roofline : all) names.push_back(roofline.hardware);
   if (!options.hardware.empty()) {
@@ -93,6 +91,7 @@ void print_table(const std::vector<Roofline>& all) {
     text += base::on_screen(fmt::format("ceilings: {}", report::ceilings_text(roofline.ceilings))) + '\n';
     if (const std::string ridges = report::ridges_text(roofline.ceilings); !ridges.empty())
       text += "ridge points: " + ridges + '\n';
+    if (const auto summary = report::roofline_summary(roofline); summary.size() > 1) text += columns(summary) + '\n';
     text += columns(report::roofline_rows(roofline));
   }
   show(text);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/math/statistics.hpp"
+#include "evidence/ceilings.hpp"
 #include "evidence/expectations/change.hpp"
 
 namespace aisp::evidence {
@@ -160,11 +161,9 @@ bool is_kept(const RecordedRun& earlier, const RecordedRun& later, bool host_dec
 std::optional<Ceilings> best_ceilings(const ExpectedPair* earlier, const PairResult& latest) {
   std::optional<Ceilings> best = latest.ceilings;
   if (!best || earlier == nullptr || !earlier->ceilings || latest.device == Device::host || latest.host_dependent) return best;
-  best->memory_bytes_s = std::max(best->memory_bytes_s, earlier->ceilings->memory_bytes_s);
-  for (const auto& [math, flops_s] : earlier->ceilings->flops_s) {
-    double& own = best->flops_s[math];
-    own = std::max(own, flops_s);
-  }
+  take_better(best->memory_bytes_s, best->memory_from, earlier->ceilings->memory_bytes_s, earlier->ceilings->memory_from);
+  for (const auto& [math, flops_s] : earlier->ceilings->flops_s)
+    take_better_flops(*best, math, flops_s, source_of_flops(*earlier->ceilings, math));
   return best;
 }
 

@@ -64,11 +64,11 @@ std::string changed(const std::optional<double>& before, const std::optional<dou
 constexpr std::size_t many_rows = 3;
 
 // A finding with its detail, and how many rows say so.
-using Said = std::map<std::pair<Finding, std::string>, std::size_t>;
+using SaidByMany = std::map<std::pair<Finding, std::string>, std::size_t>;
 
 // Collects remarks that many rows share, such as a machine where nothing was recorded, to stand once below the table.
-Said said_by_many(const evidence::Analysis& analysis) {
-  Said said;
+SaidByMany said_by_many(const evidence::Analysis& analysis) {
+  SaidByMany said;
   for (const AnalysisRow& row : analysis.rows)
     if (!row.detail.empty()) ++said[{row.finding, row.detail}];
   std::erase_if(said, [](const auto& one) { return one.second < many_rows; });
@@ -134,7 +134,7 @@ std::vector<std::vector<std::string>> analysis_rows(const evidence::Analysis& an
   std::vector<std::vector<std::string>> rows{{"pair", "variant", "hardware", "measured", "expected", "change", "finding"}};
   std::map<std::string, std::string> machines;  // one for each kind of hardware where there are no several
   bool several_machines = false;
-  const Said below = said_by_many(analysis);
+  const SaidByMany below = said_by_many(analysis);
   for (const AnalysisRow& row : analysis.rows)
     if (!row.machine.empty())
       several_machines = several_machines || machines.emplace(row.hardware, row.machine).first->second != row.machine;

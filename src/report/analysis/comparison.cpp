@@ -46,13 +46,22 @@ std::string range_text(const evidence::Range& range, std::string_view unit) {
 
 std::string change_percent_text(double percent) { return std::isfinite(percent) ? fmt::format("{:+.1f} %", percent) : "-"; }
 
-std::string change_text(const MetricChange& metric, const base::Painter& paint) {
+// A change that processes may differ by is slight only if it is small, too.
+std::string word_for(const MetricChange& metric, double threshold) {
+  const bool is_large = std::isfinite(metric.change_percent) && std::fabs(metric.change_percent) >= threshold * 100;
+  if (metric.change == Change::slightly_worse) return is_large ? "perhaps worse" : "slightly worse";
+  if (metric.change == Change::slightly_better) return is_large ? "perhaps better" : "slightly better";
+  return std::string{to_string(metric.change)};
+}
+
+std::string change_text(const MetricChange& metric, double threshold, const base::Painter& paint) {
   const bool worse = metric.change == Change::worse || metric.change == Change::slightly_worse;
   const base::Style bad = metric.is_regression ? base::Style::red : base::Style::yellow;
-  std::string word{to_string(metric.change)};
-  std::replace(word.begin(), word.end(), '_', ' ');
+  std::string word = word_for(metric, threshold);
+  const std::string detail =
+      metric.detail.empty() && word.starts_with("perhaps") ? "processes of equal code may differ by as much" : metric.detail;
   if (metric.change != Change::same) word = paint(worse ? bad : base::Style::green, word);
-  return metric.detail.empty() ? word : word + ": " + metric.detail;
+  return detail.empty() ? word : word + ": " + detail;
 }
 
 // Reasons and manifests say what they like, so every line goes through here.
@@ -141,7 +150,7 @@ json metric_json(const MetricChange& metric, bool raw) {
 
 }  // namespace
 
-std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison& comparison, bool all,
+std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison& comparison, bool all, double threshold,
                                                       const base::Painter& paint) {
   const bool runs = comparison.run.empty();
   std::vector<std::vector<std::string>> rows{
@@ -150,7 +159,7 @@ std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison
     if (all || metric.change != Change::same)
       rows.push_back({metric.target, metric.variant, metric.metric, range_text(metric.before, metric.unit),
                       range_text(metric.after, metric.unit), change_percent_text(metric.change_percent),
-                      change_text(metric, paint)});
+                      change_text(metric, threshold, paint)});
   return rows;
 }
 

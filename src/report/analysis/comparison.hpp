@@ -9,8 +9,8 @@
 
 namespace aisp::report {
 
-// Rows of a table with a header; only what changed unless `all`.
-std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison& comparison, bool all,
+// Rows of a table with a header; only what changed unless `all`. A change below `threshold` (0.05) is slight.
+std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison& comparison, bool all, double threshold,
                                                       const base::Painter& paint);
 // Returns the text above the table about runs of two machines; ends with a newline unless empty.
 std::string comparison_heading(const evidence::Comparison& comparison);

@@ -102,6 +102,7 @@ std::string notes(const PairResult& pair) {
   for (const evidence::Problem& problem : pair.problems)
     add(fmt::format("{}: {}{}", place_of(problem), problem.message, problem.advice.empty() ? "" : "; " + problem.advice));
   for (const std::string& warning : pair.warnings) add("warning: " + warning);
+  for (const std::string& note : pair.notes) add(note);
   for (const evidence::Lost& lost : pair.lost) add("not available here: " + lost.text);
   return text.empty() ? "" : "\n## Notes\n" + text;
 }

@@ -10,6 +10,7 @@
 #include "report/numbers.hpp"
 #include "report/quote.hpp"
 #include "report/run_end.hpp"
+#include "report/warnings.hpp"
 
 namespace aisp::report {
 namespace {
@@ -19,26 +20,72 @@ using evidence::Status;
 using evidence::SuiteResult;
 using evidence::VariantResult;
 
-std::string overview(const SuiteResult& suite) {
-  const evidence::Counts counts = count(suite);
-  std::set<std::string> chapters;
-  for (const PairResult& pair : suite.pairs) chapters.insert(pair.chapter);
+// "3.18x", "-" without any.
+std::string mean_text(const evidence::SpeedupRange& range) {
+  return range.count > 0 ? base::significant(range.geometric_mean) + "x" : "-";
+}
+
+std::string end_text(double speedup, const std::string& target) {
+  return target.empty() ? "-" : fmt::format("{}x ({})", base::significant(speedup), target);
+}
+
+std::string overview(const evidence::RunSummary& summary) {
+  const evidence::Outcomes& outcomes = summary.outcomes;
   MarkdownTable table{{"figure", "value"}};
-  table.add({"chapters", std::to_string(chapters.size())});
-  table.add({"pairs", std::to_string(suite.pairs.size())});
-  table.add({"passed", std::to_string(counts.passed)});
-  table.add({"failed", std::to_string(counts.failed)});
-  table.add({"timed out", std::to_string(counts.timeout)});
-  table.add({"crashed", std::to_string(counts.crashed)});
-  table.add({"skipped", std::to_string(counts.skipped)});
-  const SpeedupRange range = range_of_lessons(suite);
-  if (range.count > 0) {
-    table.add({"geometric mean of the lessons' speedups", base::significant(range.geometric_mean) + "x"});
-    table.add({"best", fmt::format("{}x ({})", base::significant(range.best), range.best_target)});
-    table.add({"worst", fmt::format("{}x ({})", base::significant(range.worst), range.worst_target)});
+  table.add({"chapters tested", fmt::format("{} of {}", summary.chapters_tested(), summary.chapters.size())});
+  for (const auto& [words, number] : {std::pair{"pairs selected", outcomes.selected},
+                                      {"passed", outcomes.passed},
+                                      {"failed", outcomes.failed},
+                                      {"timed out", outcomes.timed_out},
+                                      {"crashed", outcomes.crashed},
+                                      {"skipped", outcomes.skipped},
+                                      {"interrupted", outcomes.interrupted},
+                                      {"not started", outcomes.not_started}})
+    table.add({words, std::to_string(number)});
+  const evidence::SpeedupRange& all = summary.speedups;
+  if (all.count > 0) {
+    table.add({"geometric mean of the lessons' speedups", mean_text(all)});
+    if (summary.gpu_speedups.count > 0 && summary.host_speedups.count > 0)
+      table.add({"of GPU pairs, of host pairs", mean_text(summary.gpu_speedups) + ", " + mean_text(summary.host_speedups)});
+    table.add({"best", end_text(all.best, all.best_target)});
+    table.add({"worst", end_text(all.worst, all.worst_target)});
+    table.add({"faster, cannot tell, slower", fmt::format("{}, {}, {}", summary.faster, summary.cannot_tell, summary.slower)});
   }
-  table.add({"time", base::human_duration(suite.wall_s)});
+  const auto left_out = [](int number, std::string_view why) {
+    return number > 0 ? fmt::format("; {} not counted: {}", number, why) : std::string{};
+  };
+  if (summary.limit.of + summary.limit.guessed > 0)
+    table.add({fmt::format("best variants at {:.0f} % of their lower bound or more", evidence::near_limit_percent),
+               fmt::format("{} of {}{}", summary.limit.near, summary.limit.of,
+                           left_out(summary.limit.guessed, "the ceiling is a guess"))});
+  if (summary.library.of + summary.library.slow_libraries > 0)
+    table.add({"best variants level with a library or faster",
+               fmt::format("{} of {}{}", summary.library.level, summary.library.of,
+                           left_out(summary.library.slow_libraries, "the library is slower than the baseline"))});
+  table.add({"time", base::human_duration(summary.wall_s)});
   return table.text();
+}
+
+// A line a chapter; a run of one chapter has said all.
+std::string chapter_overview(const evidence::RunSummary& summary) {
+  if (summary.chapters.size() < 2) return {};
+  MarkdownTable table{{"chapter", "pairs", "passed", "failed", "skipped", "geometric mean", "best", "worst"}};
+  for (const evidence::ChapterSummary& chapter : summary.chapters) {
+    const evidence::Outcomes& o = chapter.outcomes;
+    const evidence::SpeedupRange& range = chapter.speedups;
+    table.add({chapter.chapter, std::to_string(o.selected), std::to_string(o.passed),
+               std::to_string(o.failed + o.timed_out + o.crashed), std::to_string(o.skipped + o.unfinished()), mean_text(range),
+               end_text(range.best, range.best_target), end_text(range.worst, range.worst_target)});
+  }
+  return "\n" + table.text();
+}
+
+// Sentences that a reader must know before the figures.
+std::string banners(const evidence::RunSummary& summary) {
+  std::string text;
+  for (const std::string& sentence : {ended_early_text(summary), guessed_ceilings_text(summary)})
+    if (!sentence.empty()) text += fmt::format("**{}**\n\n", markdown_text(sentence + "."));
+  return text;
 }
 
 std::string program_text(const evidence::Manifest& manifest) {
@@ -69,7 +116,7 @@ std::string short_label(const PairResult& pair) { return label_of(pair).substr(p
 
 void add_rows(const PairResult& pair, MarkdownTable& table) {
   if (pair.status != Status::passed)
-    return table.add({short_label(pair), "", "", "", "", "", "", "", std::string{to_string(pair.status)} + ": " + pair.reason});
+    return table.add({short_label(pair), "", "", "", "", "", "", "", std::string{outcome_of(pair)} + ": " + pair.reason});
   const std::string baseline = pair.variants.empty() ? "-" : median_text(pair.variants.front());
   for (const VariantResult& variant : pair.variants) {
     if (variant.role == evidence::VariantRole::baseline) continue;
@@ -82,7 +129,7 @@ void add_rows(const PairResult& pair, MarkdownTable& table) {
   }
 }
 
-std::string chapters(const SuiteResult& suite) {
+std::string chapters(const SuiteResult& suite, const evidence::RunSummary& summary) {
   std::map<std::string, MarkdownTable> tables;
   for (const PairResult& pair : suite.pairs) {
     const auto [table, added] = tables.try_emplace(
@@ -91,9 +138,9 @@ std::string chapters(const SuiteResult& suite) {
     add_rows(pair, table->second);
   }
   std::string text;
-  const std::map<std::string, std::string> lines = chapter_sentences(suite);
-  for (const auto& [chapter, table] : tables)
-    text += fmt::format("\n## {}\n\n{}\n\n{}", chapter, markdown_text(lines.at(chapter)), table.text());
+  for (const evidence::ChapterSummary& chapter : summary.chapters)
+    if (const auto table = tables.find(chapter.chapter); table != tables.end())
+      text += fmt::format("\n## {}\n\n{}\n\n{}", chapter.chapter, markdown_text(chapter_sentence(chapter)), table->second.text());
   return text;
 }
 
@@ -116,6 +163,16 @@ std::string skips(const SuiteResult& suite) {
   return text.empty() ? "" : "\n## Skipped\n" + text;
 }
 
+std::string remarks(std::string_view title, const std::vector<Said>& all) {
+  std::string text;
+  for (const Said& each : all) {
+    std::vector<std::string> labels;
+    for (const PairResult* pair : each.pairs) labels.push_back(label_of(*pair));
+    text += fmt::format("- {}\n", markdown_text(fmt::format("{} ({})", each.text, base::join(labels, ", "))));
+  }
+  return text.empty() ? "" : fmt::format("\n## {}\n{}", title, text);
+}
+
 std::string losses(const SuiteResult& suite) {
   std::set<std::string> lost;
   for (const PairResult& pair : suite.pairs)
@@ -128,9 +185,11 @@ std::string losses(const SuiteResult& suite) {
 }  // namespace
 
 std::string suite_markdown(const SuiteResult& suite, const evidence::Manifest& manifest) {
-  return fmt::format("# aisp run {}\n\n{}\n{}{}{}{}{}{}{}", suite.run_id, machine_lines(manifest),
-                     suite.interrupted ? "The run was interrupted; this is what was done until then.\n\n" : "", overview(suite),
-                     sweep_markdown(suite), chapters(suite), problems(suite), skips(suite), losses(suite));
+  const evidence::RunSummary summary = evidence::summarize(suite, manifest);
+  return fmt::format("# aisp run {}\n\n{}{}\nStarted {}.\n\n{}{}{}{}{}{}{}{}{}", suite.run_id, banners(summary),
+                     machine_lines(manifest), suite.started_utc, overview(summary), chapter_overview(summary),
+                     sweep_markdown(suite), chapters(suite, summary), problems(suite), skips(suite),
+                     remarks("Warnings", warnings_of(suite.pairs)), remarks("Notes", notes_of(suite.pairs)), losses(suite));
 }
 
 }  // namespace aisp::report

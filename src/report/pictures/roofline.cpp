@@ -10,8 +10,10 @@
 
 #include "base/hardware_key.hpp"
 #include "base/text.hpp"
+#include "evidence/ceilings.hpp"
 #include "evidence/expectations/fingerprint.hpp"
 #include "evidence/json.hpp"
+#include "evidence/run_summary.hpp"
 #include "report/numbers.hpp"
 
 namespace aisp::report {
@@ -54,33 +56,44 @@ void gather_ceilings(Roofline& roofline) {
                    [](const auto* a, const auto* b) { return a->recorded.date_utc > b->recorded.date_utc; });
   if (!latest_first.empty()) roofline.machine = machine_text(latest_first.front()->recorded);
   Ceilings& all = roofline.ceilings;
-  const auto take = [&](double& roof, double own) {
-    if (!usable(own)) return;
+  const auto may_take = [&](double roof, double own) {
+    if (!usable(own)) return false;
     roofline.ceilings_differ = roofline.ceilings_differ || (roof > 0 && roof != own);
-    if (roof == 0 || roofline.hardware != base::hardware_of_hosts) roof = std::max(roof, own);
+    return roof == 0 || roofline.hardware != base::hardware_of_hosts;
   };
   for (const RooflinePair* pair : latest_first) {
     if (all.source.empty()) all.source = pair->ceilings.source;
-    take(all.memory_bytes_s, pair->ceilings.memory_bytes_s);
-    for (const auto& [math, flops_s] : pair->ceilings.flops_s)
-      if (usable(flops_s)) take(all.flops_s[math], flops_s);
+    const Ceilings& own = pair->ceilings;
+    if (may_take(all.memory_bytes_s, own.memory_bytes_s))
+      evidence::take_better(all.memory_bytes_s, all.memory_from, own.memory_bytes_s, own.memory_from);
+    for (const auto& [math, flops_s] : own.flops_s)
+      if (const auto known = all.flops_s.find(math); may_take(known == all.flops_s.end() ? 0 : known->second, flops_s))
+        evidence::take_better_flops(all, math, flops_s, evidence::source_of_flops(own, math));
   }
 }
 
 struct Roof {
   double percent = 0;  // 0: not known
   std::string bound;
+  evidence::CeilingFrom from = evidence::CeilingFrom::measured;
 };
 
+constexpr std::string_view memory_roof = "memory";
+
 Roof roof_of(const RooflinePoint& point, const Ceilings& ceilings) {
+  // A result knows the ceiling more exactly: memory's depends on the mix of reads and writes.
+  if (point.floor && (point.floor->limiter == memory_roof || point.floor->limiter.starts_with("compute (")))
+    return {point.floor->percent, point.floor->limiter, point.floor->ceiling_from};
   const auto math = ceilings.flops_s.find(point.cost.math);
   const bool has_roof = math != ceilings.flops_s.end() && usable(math->second);
   const double compute = has_roof && point.cost.flops > 0 ? point.flops_s() / math->second * 100 : 0;
   const double memory =
       point.crosses_memory() && usable(ceilings.memory_bytes_s) ? point.bytes_s() / ceilings.memory_bytes_s * 100 : 0;
   // The nearer roof is the lower one at this intensity.
-  if (compute >= memory) return {compute, compute > 0 ? fmt::format("compute ({})", point.cost.math) : ""};
-  return {memory, "memory"};
+  if (compute >= memory && compute > 0)
+    return {compute, fmt::format("compute ({})", point.cost.math), evidence::source_of_flops(ceilings, point.cost.math)};
+  if (memory > 0) return {memory, std::string{memory_roof}, ceilings.memory_from};
+  return {};
 }
 
 std::string or_dash(double value, const std::string& text) { return usable(value) ? text : "-"; }
@@ -98,7 +111,7 @@ std::vector<std::string> row_of(const RooflinePair& pair, const RooflinePoint& p
           point.has_place() ? base::significant(point.intensity()) : "-",
           or_dash(point.flops_s(), base::human_rate(point.flops_s(), "FLOP")),
           bytes == "-" || point.crosses_memory() ? bytes : fmt::format("{} ({})", bytes, to_string(point.cost.bytes_of)),
-          or_dash(roof.percent, base::significant(roof.percent) + " %"),
+          or_dash(roof.percent, fmt::format("{}{} %", guess_mark(roof.from), base::significant(roof.percent))),
           roof.bound.empty() ? "-" : roof.bound};
 }
 
@@ -113,6 +126,7 @@ json point_json(const RooflinePair& pair, const RooflinePoint& point) {
   if (const Roof roof = roof_of(point, pair.ceilings); usable(roof.percent)) {
     result["of_its_roof_percent"] = roof.percent;
     result["nearest_roof"] = roof.bound;
+    result["roof_from"] = evidence::to_string(roof.from);
   }
   return result;
 }
@@ -136,6 +150,10 @@ json one_json(const Roofline& roofline) {
               {"pairs", std::move(pairs)}};
   if (memory > 0 || !flops_s.empty())
     result["ceilings"] = {{"memory_bytes_s", memory}, {"flops_s", std::move(flops_s)}, {"source", roofline.ceilings.source}};
+  if (memory > 0 && roofline.ceilings.memory_from != evidence::CeilingFrom::measured)
+    result["ceilings"]["memory_from"] = evidence::to_string(roofline.ceilings.memory_from);
+  for (const auto& [math, from] : roofline.ceilings.flops_from)
+    result["ceilings"]["flops_from"][math] = evidence::to_string(from);
   return result;
 }
 
@@ -177,7 +195,7 @@ std::string Roofline::title() const {
 
 std::string roof_text(const RooflinePair& pair, const RooflinePoint& point) {
   const Roof roof = roof_of(point, pair.ceilings);
-  return usable(roof.percent) ? fmt::format("{:.0f} % of {}", roof.percent, roof.bound) : "";
+  return usable(roof.percent) ? fmt::format("{}{:.0f} % of {}", guess_mark(roof.from), roof.percent, roof.bound) : "";
 }
 
 std::vector<Roofline> rooflines(const std::vector<Expectations>& all, const std::vector<KnownPair>& known,
@@ -200,6 +218,44 @@ std::vector<Roofline> rooflines(const std::vector<Expectations>& all, const std:
   return result;
 }
 
+void take_floors(std::vector<Roofline>& rooflines, std::span<const evidence::PairResult> pairs) {
+  std::map<std::pair<std::string, std::string>, const evidence::VariantResult*> results;
+  for (const evidence::PairResult& pair : pairs)
+    for (const evidence::VariantResult& variant : pair.variants) results[{label_in_run(pair), variant.name}] = &variant;
+  for (Roofline& roofline : rooflines)
+    for (RooflinePair& pair : roofline.pairs)
+      for (RooflinePoint& point : pair.points)
+        if (const auto found = results.find({pair.target, point.variant}); found != results.end())
+          point.floor = found->second->floor;
+}
+
+std::vector<std::vector<std::string>> roofline_summary(const Roofline& roofline) {
+  struct Lesson {
+    double percent;
+    std::string name;
+  };
+  std::map<std::string, std::vector<Lesson>> by_roof;
+  for (const RooflinePair& pair : roofline.pairs)
+    for (const RooflinePoint& point : pair.points) {
+      const Roof roof = roof_of(point, pair.ceilings);
+      if (point.lesson && usable(roof.percent) && roof.from != evidence::CeilingFrom::guess)
+        by_roof[roof.bound].push_back({roof.percent, fmt::format("{} {}", pair.target, point.variant)});
+    }
+  std::vector<std::vector<std::string>> rows{
+      {"roof", "lessons", fmt::format("at {:.0f} % or more", evidence::near_limit_percent), "median", "farthest below"}};
+  for (auto& [roof, lessons] : by_roof) {
+    std::ranges::sort(lessons, {}, &Lesson::percent);
+    const auto near =
+        std::ranges::count_if(lessons, [](const Lesson& lesson) { return lesson.percent >= evidence::near_limit_percent; });
+    const std::size_t half = lessons.size() / 2;
+    const double median =
+        lessons.size() % 2 == 1 ? lessons[half].percent : (lessons[half - 1].percent + lessons[half].percent) / 2;
+    rows.push_back({roof, std::to_string(lessons.size()), std::to_string(near), base::significant(median) + " %",
+                    fmt::format("{} ({} %)", lessons.front().name, base::significant(lessons.front().percent))});
+  }
+  return rows;
+}
+
 std::vector<std::vector<std::string>> roofline_rows(const Roofline& roofline) {
   std::vector<std::vector<std::string>> rows{
       {"pair", "variant", "median", "FLOP/byte", "compute rate", "bandwidth", "of its roof", "nearest roof"}};
@@ -216,9 +272,12 @@ std::string roofline_json(const std::vector<Roofline>& rooflines) {
 
 std::string ceilings_text(const Ceilings& ceilings) {
   std::vector<std::string> parts;
-  if (usable(ceilings.memory_bytes_s)) parts.push_back("memory " + base::human_rate(ceilings.memory_bytes_s, "B"));
+  if (usable(ceilings.memory_bytes_s))
+    parts.push_back(fmt::format("memory {}{}", guess_mark(ceilings.memory_from), base::human_rate(ceilings.memory_bytes_s, "B")));
   for (const auto& [math, flops_s] : ceilings.flops_s)
-    if (usable(flops_s)) parts.push_back(math + " " + base::human_rate(flops_s, "FLOP"));
+    if (usable(flops_s))
+      parts.push_back(
+          fmt::format("{} {}{}", math, guess_mark(evidence::source_of_flops(ceilings, math)), base::human_rate(flops_s, "FLOP")));
   if (parts.empty()) return "no ceilings of this machine are known";
   return fmt::format("{} ({})", base::join(parts, ", "), ceilings.source);
 }

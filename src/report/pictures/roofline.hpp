@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The places of pairs below their machine's limits: FLOPs a byte against FLOPs a second.
 #pragma once
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,7 +18,8 @@ struct RooflinePoint {
   bool lesson = false;
   double median_ms = 0;
   evidence::DeclaredCost cost;
-  double counted_bytes = 0;  // of device memory, by hardware counters; 0: not counted
+  double counted_bytes = 0;              // of device memory, by hardware counters; 0: not counted
+  std::optional<evidence::Floor> floor;  // of a run's result
 
   bool crosses_memory() const;       // its bytes are of device or host memory, not of a link
   bool has_place() const;            // FLOPs, bytes of memory and a time, all finite: it can be drawn
@@ -53,10 +56,17 @@ struct Roofline {
 std::vector<Roofline> rooflines(const std::vector<evidence::Expectations>& all, const std::vector<KnownPair>& known,
                                 const std::vector<std::string>& chapters);
 
+// Gives the points of a run's pairs the lower bounds of its results, so that both show the same share of a roof.
+void take_floors(std::vector<Roofline>& rooflines, std::span<const evidence::PairResult> pairs);
+
+// Cells of a small table about the lessons, the heading first: by roof how many come near it, and which stays farthest below;
+// without what stands on guesses. The heading alone where nothing is known.
+std::vector<std::vector<std::string>> roofline_summary(const Roofline& roofline);
+
 // Cells of a table, the heading first. A pair without FLOPs has its bandwidth only.
 std::vector<std::vector<std::string>> roofline_rows(const Roofline& roofline);
 std::string roofline_json(const std::vector<Roofline>& rooflines);  // docs/schema/roofline.schema.json
-std::string ceilings_text(const evidence::Ceilings& ceilings);      // "memory 4.25 TB/s, bf16 790 TFLOP/s (SOURCE)"
+std::string ceilings_text(const evidence::Ceilings& ceilings);      // "memory 4.25 TB/s, bf16 ~790 TFLOP/s (SOURCE)"; ~: a guess
 // Where the roofs meet: "bf16 172, fp32 14.3 FLOP/byte; memory limits below, arithmetic above"; empty where no two are known.
 std::string ridges_text(const evidence::Ceilings& ceilings);
 // "2 pairs without FLOPs per byte of memory are in the table only"; empty when all are drawn.

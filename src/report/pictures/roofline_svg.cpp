@@ -7,6 +7,8 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "evidence/ceilings.hpp"
+#include "report/numbers.hpp"
 #include "report/pictures/label_places.hpp"
 #include "report/pictures/roofline.hpp"
 #include "report/pictures/scale.hpp"
@@ -142,7 +144,8 @@ class RooflineDrawing {
       if (ridge >= ranges_.x_high || flops_s > ranges_.y_high) continue;
       text += roof({x_.at(ridge), y_.at(flops_s), plot_.x + plot_.width, y_.at(flops_s)});
       roof_label(x_.at(ridge), plot_.x + plot_.width, y_.at(flops_s),
-                 fmt::format("{} {}", math, base::human_rate(flops_s, "FLOP")));
+                 fmt::format("{} {}{}", math, guess_mark(evidence::source_of_flops(roofline_.ceilings, math)),
+                             base::human_rate(flops_s, "FLOP")));
     }
     return bandwidth > 0 ? text + memory_roof(bandwidth, top > 0 ? top : ranges_.y_high) : text;
   }
@@ -154,7 +157,7 @@ class RooflineDrawing {
     if (from >= to) return {};
     const double x = x_.at(from), y = y_.at(from * bandwidth);
     const Segment slope{x, y, x_.at(to), y_.at(to * bandwidth)};
-    memory_label(slope, "memory " + base::human_rate(bandwidth, "B"));
+    memory_label(slope, fmt::format("memory {}{}", guess_mark(roofline_.ceilings.memory_from), base::human_rate(bandwidth, "B")));
     return roof(slope);
   }
 

@@ -22,6 +22,7 @@ NO_UNIT = {"schema_version", "before_raw", "after_raw", "inputs_drawn", "inputs_
            "performance_rank", "parameters", "active_parameters", "layers", "hidden",
            "heads", "kv_heads", "head_dim", "experts", "experts_per_token", "batch", "context", "prompt", "gpus_needed", "largest_batch",
            "count", "launches", "launch_calls", "gaps", "grid", "grids", "block", "cluster", "registers", "waves", "allocations",
+           "selected", "passed", "failed", "timed_out", "crashed", "skipped", "interrupted", "not_started", "faster", "cannot_tell", "slower", "near", "of", "guessed", "slow_libraries", "best", "worst", "variants",
            "kernels", "pairs", "geometric_mean", "tokens_per_second_per_gpu", "voluntary_switches", "involuntary_switches", "minor_faults", "major_faults", "ridge_batch", "ridge_batch_weights_alone", "far_share", "from_gpu", "to_gpu", "usual", "deviations", "mfu", "m", "k", "n"}
 
 

@@ -61,6 +61,7 @@ std::vector<report::Roofline> rooflines_by_chapter(const evidence::RunRecord& ru
   std::vector<report::Roofline> rooflines;
   for (const std::string& chapter : chapters)
     for (report::Roofline& roofline : report::rooflines(all, {}, {chapter})) rooflines.push_back(std::move(roofline));
+  report::take_floors(rooflines, run.pairs);
   return rooflines;
 }
 
