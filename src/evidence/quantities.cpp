@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "evidence/gap_closed.hpp"
 
 namespace aisp::evidence {
 namespace {
@@ -239,6 +240,14 @@ constexpr Quantity table[] = {
          "a metric judges instead of the time",
      .get = percent_of_floor_of,
      .compared = {"percent_of_floor", "%", higher}},
+    {.id = "gap_closed",
+     .group = "Timing",
+     .title = "gap closed",
+     .format = F::percent,
+     .meaning =
+         "the part of the way from the baseline's median time to the variant's floor that the variant has gone: 0 is as slow as "
+         "the baseline, 100 at the machine's limit; none where the baseline is within 5 % of it",
+     .get = gap_closed},
     {.id = "limiter", .in_csv = true, .words = limiter_words},
     {.id = "gpu_busy_percent",
      .format = F::percent,

@@ -38,6 +38,12 @@ Rows rates_of(const Roofline& roofline, bool drawn) {
   return roofline_rows(some);
 }
 
+std::string roofline_part(const Roofline& roofline) {
+  return svg::with_micro_sign(
+      figure([&](double width) { return roofline_picture(roofline, width); }) +
+      folded("All variants as a table", table_of("rates of " + roofline.title(), rates_of(roofline, true))));
+}
+
 LineChart history_chart(const evidence::Series& series) {
   const bool is_speedup = series.quantity == evidence::SeriesOf::speedup;
   LineChart chart{.title = fmt::format("{} {} over {}", series.target, series.variant, base::plural(series.values.size(), "run")),
@@ -80,10 +86,13 @@ std::string sweep_section(const HtmlReport& report) {
 std::string roofline_section(const HtmlReport& report) {
   std::string text;
   Rows rest;
+  const bool several = std::ranges::count_if(report.rooflines, [](const Roofline& roofline) { return roofline.drawn() > 0; }) > 1;
   for (const Roofline& roofline : report.rooflines) {
-    if (roofline.drawn() > 0)
-      text += tag("h3", escaped(roofline.title())) + figure([&](double width) { return roofline_picture(roofline, width); }) +
-              folded("All variants as a table", table_of("rates of " + roofline.title(), rates_of(roofline, true)));
+    if (roofline.drawn() > 0) {
+      const std::string picture = roofline_part(roofline), title = escaped(roofline.title());
+      text += several ? folded(fmt::format("{}: {}", title, base::plural(roofline.drawn(), "pair")), packed(picture))
+                      : tag("h3", title) + picture;
+    }
     const Rows others = rates_of(roofline, false);
     rest.insert(rest.end(), others.begin() + (rest.empty() ? 0 : 1), others.end());
   }

@@ -9,9 +9,11 @@
 #include "base/deflate.hpp"
 #include "base/digest.hpp"
 #include "base/text.hpp"
+#include "evidence/run_summary.hpp"
 #include "report/html/page_frame.hpp"
 #include "report/html/parts.hpp"
 #include "report/html/text.hpp"
+#include "report/warnings.hpp"
 
 namespace aisp::report {
 namespace html {
@@ -55,7 +57,6 @@ std::string problem_items(const PairResult& pair) {
   for (const evidence::VariantResult& variant : pair.variants)
     if (variant.status != Status::passed && !variant.reason.empty() && pair.status != Status::skipped)
       items += tag("li", tag("b", escaped(variant.name)) + " " + badge(variant.status) + " " + escaped(variant.reason));
-  for (const std::string& warning : pair.warnings) items += tag("li", "Warning: " + escaped(warning));
   return items;
 }
 
@@ -77,14 +78,13 @@ std::string allowed(const std::string& content) { return "'sha256-" + base::base
 
 std::string summary_part(const HtmlReport& report) {
   const evidence::Manifest& m = report.run.manifest;
-  double pairs_s = 0;
-  for (const PairResult& pair : report.run.pairs) pairs_s += pair.wall_s;
   std::string lines;
   if (m.machines.empty()) lines = tag("p", escaped(machine_line(m)));
   for (const evidence::Manifest& machine : m.machines) lines += tag("p", escaped(machine.machine + ": " + machine_line(machine)));
   lines += tag("p",
-               escaped(fmt::format("Started {}, {} in pairs; aisp {} ({}{})", m.started_utc, base::human_duration(pairs_s),
-                                   m.aisp_version, m.commit.substr(0, 12), m.dirty ? ", modified" : "")),
+               escaped(fmt::format("Started {}, took {}; aisp {} ({}{})", m.started_utc,
+                                   base::human_duration(evidence::wall_s_of(report.run.pairs)), m.aisp_version,
+                                   m.commit.substr(0, 12), m.dirty ? ", modified" : "")),
                "class=\"note\"");
   if (report.is_public)
     lines += tag("p", "Host names, users, paths, environment and serial numbers were left out of this report.", "class=\"note\"");
@@ -124,7 +124,22 @@ std::string skips_by_reason(const std::vector<const PairResult*>& pairs) {
   return blocks;
 }
 
-// Lists problems before warnings, and both before what was not run.
+std::string said_blocks(const std::vector<Said>& all, std::string_view heading) {
+  std::string blocks;
+  for (const Said& said : all) {
+    std::vector<std::string> links;
+    for (const PairResult* pair : said.pairs) links.push_back(linked(*pair));
+    blocks +=
+        tag("div",
+            tag("h3", fmt::format("<span class=\"badge unclear\">{}</span> {}", heading, base::plural(links.size(), "pair"))) +
+                tag("p", escaped(said.text)) + tag("p", base::join(links, ", ")),
+            "class=\"problem\"") +
+        "\n";
+  }
+  return blocks;
+}
+
+// Lists problems before warnings, each sentence once, and both before what was not run.
 std::string problems_section(const HtmlReport& report) {
   std::string blocks;
   std::vector<const PairResult*> pairs = by_chapter(report);
@@ -133,15 +148,15 @@ std::string problems_section(const HtmlReport& report) {
     const PairResult& pair = *listed;
     const std::string items = problem_items(pair);
     if (items.empty() && (pair.status == Status::passed || pair.status == Status::skipped)) continue;
-    blocks +=
-        tag("div",
-            tag("h3", linked(pair) + " " +
-                          (pair.status == Status::passed ? "<span class=\"badge unclear\">warning</span>" : badge(pair.status))) +
-                (pair.reason.empty() ? "" : tag("p", escaped(pair.reason))) + (items.empty() ? "" : tag("ul", items)),
-            fmt::format("class=\"problem {}\"", to_string(pair.status))) +
-        "\n";
+    blocks += tag("div",
+                  tag("h3", linked(pair) + " " + badge(pair.status)) +
+                      (pair.reason.empty() ? "" : tag("p", escaped(pair.reason))) + (items.empty() ? "" : tag("ul", items)),
+                  fmt::format("class=\"problem {}\"", to_string(pair.status))) +
+              "\n";
   }
-  blocks += skips_by_reason(pairs);
+  blocks += said_blocks(warnings_of(report.run.pairs), "warning") + skips_by_reason(pairs);
+  if (const std::string notes = said_blocks(notes_of(report.run.pairs), "note"); !notes.empty())
+    blocks += folded("Notes, which change nothing in the results", notes);
   if (const std::vector<std::string> missing = without_result(report); !missing.empty())
     blocks +=
         tag("p",
@@ -158,14 +173,15 @@ std::string html_report(const HtmlReport& report) {
   using namespace html;
   using svg::with_micro_sign;
   // The source of pairs and the manifest are shown as they are.
-  const std::vector<Section> sections = {{"results", "Results", with_micro_sign(results_section(report))},
-                                         {"sweeps", "Sweeps", with_micro_sign(sweep_section(report))},
-                                         {"roofline", "Rooflines", with_micro_sign(roofline_section(report))},
-                                         {"against", "Against", with_micro_sign(against_section(report))},
-                                         {"history", "History", with_micro_sign(history_section(report))},
-                                         {"pairs", "Pairs", pairs_section(report)},
-                                         {"problems", "Problems", with_micro_sign(problems_section(report))},
-                                         {"manifest", "Manifest", manifest_section(report)}};
+  const std::vector<Section> sections = {
+      {"results", "Results", with_micro_sign(results_section(report))},
+      {"sweeps", "Sweeps", with_micro_sign(sweep_section(report))},
+      {"roofline", "Rooflines", report.is_brief ? "" : with_micro_sign(roofline_section(report))},
+      {"against", "Against", with_micro_sign(against_section(report))},
+      {"history", "History", with_micro_sign(history_section(report))},
+      {"pairs", "Pairs", pairs_section(report)},
+      {"problems", "Problems", with_micro_sign(problems_section(report))},
+      {"manifest", "Manifest", manifest_section(report)}};
   std::string navigation = "<a href=\"#summary\">Summary</a>", body;
   for (const Section& section : sections) {
     if (section.content.empty()) continue;

@@ -31,6 +31,7 @@ struct HtmlReport {
   std::optional<evidence::RunRecord> against;
   std::vector<evidence::Series> history;      // empty: not asked for
   bool is_public = false;                     // the run is a public_copy(), and the page says so
+  bool is_brief = false;                      // no samples, pictures of pairs, rooflines and source: small enough for mail
   std::map<std::string, PairSource> sources;  // by target
   // NVML's bits in words; empty for those that slow nothing down.
   std::function<std::string(std::uint64_t)> throttle_text;

@@ -1,194 +1,265 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first screen: the run in a few figures and two pictures.
+// The first screen: the run in a sentence and four figures, the pairs by name, and what to do next.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <span>
+#include <tuple>
+#include <vector>
 
+#include "base/math/statistics.hpp"
 #include "base/text.hpp"
+#include "evidence/gap_closed.hpp"
+#include "evidence/run_summary.hpp"
 #include "report/html/parts.hpp"
 #include "report/html/text.hpp"
 #include "report/numbers.hpp"
 #include "report/pictures/bar_picture.hpp"
-#include "report/pictures/scale.hpp"
+#include "report/summary_sentence.hpp"
 
 namespace aisp::report::html {
 namespace {
 
+using evidence::CeilingFrom;
 using evidence::PairResult;
+using evidence::RunSummary;
 using evidence::VariantResult;
 
-constexpr double panel_px = 560, least_height = 190, greatest_height = 420;
-// A variant this near to a mark has reached it, as far as measurements tell.
-constexpr double near_the_bound_percent = 90, level_percent = 99;
-
-std::string tile(std::string_view figure, std::string_view words, std::string_view css_class = {}) {
-  return fmt::format("<div class=\"tile {}\"><strong>{}</strong><span>{}</span></div>", css_class, figure, words);
-}
+constexpr double panel_px = 560;
+constexpr std::size_t listed = 5;
+// Bars that are longer end there, with a gap in them: how many times as slow a library is needs no scale.
+constexpr double longest_bar = 4;
 
 struct Shown {
   const PairResult* pair;
-  const VariantResult* variant;  // the lesson's, whose speedup is the pair's
-  const VariantResult* best;     // what the pair comes to, beside a library and the machine's limit
-  double speedup;
+  const VariantResult* lesson;  // its speedup is the pair's
+  const VariantResult* best;    // what the pair comes to, beside a library and the machine's limit
 };
 
+// The greatest speedup first.
 std::vector<Shown> shown_of(const HtmlReport& report) {
   std::vector<Shown> all;
   for (const PairResult& pair : report.run.pairs)
     if (const VariantResult* lesson = headline(pair); lesson != nullptr && pair.sweep_case.empty() && lesson->speedup->value > 0)
-      if (std::isfinite(lesson->speedup->value))
-        all.push_back({&pair, lesson, evidence::best_variant(pair), lesson->speedup->value});
-  std::stable_sort(all.begin(), all.end(), [](const Shown& a, const Shown& b) { return a.speedup > b.speedup; });
+      if (std::isfinite(lesson->speedup->value)) all.push_back({&pair, lesson, evidence::best_variant(pair)});
+  std::ranges::stable_sort(all, std::greater{}, [](const Shown& shown) { return shown.lesson->speedup->value; });
   return all;
 }
 
+std::string link_to(const PairResult& pair) {
+  return fmt::format("<a href=\"#{}\">{}</a>", id_of(label_in_run(pair)), breakable(label_of(pair)));
+}
+
+std::string tile(const std::string& figure, const std::string& words, std::string_view css_class = {}) {
+  return fmt::format("<div class=\"tile {}\"><strong>{}</strong><span>{}</span></div>", css_class, figure, words);
+}
+
+std::size_t as_size(int number) { return static_cast<std::size_t>(std::max(number, 0)); }
+
 // Host pairs and GPU pairs are kept apart: a lock that 16 threads fight over is no kernel.
-std::string speedup_tiles(const HtmlReport& report) {
-  std::string text;
-  for (const auto& [device, words] : {std::pair{evidence::Device::gpu, "GPU pair"}, {evidence::Device::host, "host pair"}}) {
-    evidence::SuiteResult suite;
-    for (const PairResult& pair : report.run.pairs)
-      if (pair.device == device) suite.pairs.push_back(pair);
-    const SpeedupRange range = range_of_lessons(suite);
-    if (range.count > 0)
-      text +=
-          tile(base::significant(range.geometric_mean) + "x",
-               fmt::format("geometric mean of the speedups of {}", base::plural(static_cast<std::size_t>(range.count), words)),
-               "main");
-  }
-  return text;
-}
-
-std::string share_tiles(const std::vector<Shown>& all) {
-  if (all.empty()) return {};
-  const auto percent_above = [&](double speedup) {
-    return 100 * std::count_if(all.begin(), all.end(), [&](const Shown& b) { return b.speedup >= speedup; }) /
-           static_cast<std::ptrdiff_t>(all.size());
+std::string speedup_tile(const RunSummary& summary) {
+  const auto& [gpu, host] = std::tie(summary.gpu_speedups, summary.host_speedups);
+  const auto words = [](const evidence::SpeedupRange& range, std::string_view kind) {
+    return base::plural(as_size(range.count), kind);
   };
-  std::string text =
-      tile(fmt::format("{}\u00a0%", percent_above(2)), fmt::format("at least 2x; {}\u00a0% at least 10x", percent_above(10)));
-  std::size_t bounded = 0, near_bound = 0, beside = 0, level = 0;
-  for (const Shown& shown : all) {
-    const auto& floor = shown.best->floor;
-    bounded += floor ? 1 : 0;
-    near_bound += floor && floor->percent >= near_the_bound_percent ? 1 : 0;
-    const auto& share = shown.best->library_share;
-    beside += share ? 1 : 0;
-    level += share && share->percent >= level_percent ? 1 : 0;
-  }
-  if (bounded > 0)
-    text += tile(fmt::format("{} of {}", near_bound, bounded),
-                 fmt::format("reach {:.0f}\u00a0% of the machine's limit, by their best variant", near_the_bound_percent));
-  if (beside > 0) text += tile(fmt::format("{} of {}", level, beside), "level with the library or faster, by their best variant");
-  return text;
+  if (gpu.count == 0 && host.count == 0) return {};
+  const std::string rest = gpu.count > 0 && host.count > 0
+                               ? fmt::format("; {}x of {}", base::significant(host.geometric_mean), words(host, "host pair"))
+                               : std::string{};
+  const evidence::SpeedupRange& first = gpu.count > 0 ? gpu : host;
+  return tile(base::significant(first.geometric_mean) + "x",
+              "geometric mean of the lessons' speedups of " + words(first, gpu.count > 0 ? "GPU pair" : "host pair") + rest,
+              "main");
 }
 
-std::string verdict_tile(const HtmlReport& report) {
-  int faster = 0, slower = 0, open = 0;
-  for (const PairResult& pair : report.run.pairs)
-    if (const VariantResult* best = headline(pair)) {
-      const evidence::Verdict verdict = best->speedup->verdict;
-      ++(verdict == evidence::Verdict::faster ? faster : verdict == evidence::Verdict::slower ? slower : open);
-    }
-  if (slower + open == 0) return {};
-  return tile(fmt::format("{} / {} / {}", faster, open, slower), "faster / cannot tell / slower");
-}
+bool is_guess(const VariantResult& variant) { return variant.floor && variant.floor->ceiling_from == CeilingFrom::guess; }
 
-std::string outcome_tiles(const HtmlReport& report) {
-  evidence::SuiteResult suite;
-  suite.pairs = report.run.pairs;
-  const evidence::Counts counts = count(suite);
-  std::string text = tile(fmt::format("{} of {}", counts.passed, suite.pairs.size()), "pairs passed");
-  std::vector<std::string> wrong;
-  for (const auto& [number, words] :
-       {std::pair{counts.failed, "failed"}, {counts.timeout, "timed out"}, {counts.crashed, "crashed"}})
-    if (number > 0) wrong.push_back(fmt::format("{} {}", number, words));
-  if (wrong.size() == 1) wrong.front().erase(0, wrong.front().find(' ') + 1);
-  if (!wrong.empty())
-    text += tile(std::to_string(counts.failed + counts.timeout + counts.crashed),
-                 fmt::format("<a href=\"#problems\">{}</a>", base::join(wrong, ", ")), "bad");
-  if (counts.skipped > 0) text += tile(std::to_string(counts.skipped), "<a href=\"#problems\">skipped</a>");
-  return text;
-}
-
-// A column for each pair, the greatest speedup first; names appear under the pointer.
-svg::Picture speedup_columns(const std::vector<Shown>& all, double width, double height) {
-  constexpr double left = 44, right = 8, top = 14;
-  const double bottom = height - 24;
-  const double least = std::min(all.back().speedup, 1.0);
-  const Scale scale{true, least, std::max(all.front().speedup, least * 2), bottom, top};
-  std::string body;
-  for (const double tick : scale.ticks(6))
-    body += svg::line("grid", left, scale.at(tick), width - right, scale.at(tick)) +
-            svg::text("tick", left - 6, scale.at(tick) + 4, fmt::format("{:.6g}x", tick), "end");
-  const double pitch = (width - left - right) / static_cast<double>(all.size()), column = std::min(pitch * 0.78, 26.0);
-  const double one = scale.at(1);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Shown& best = all[i];
-    const double y = scale.at(best.speedup), x = left + (static_cast<double>(i) + 0.5) * pitch - column / 2;
-    const std::string_view css_class = best.variant->speedup->verdict == evidence::Verdict::cannot_tell ? "unclear"
-                                       : best.speedup < 1                                               ? "slower"
-                                       : best.pair->device == evidence::Device::host                    ? "optimized"
-                                                                                                        : "best";
-    body += svg::link(
-        "#" + id_of(label_in_run(*best.pair)),
-        svg::rect(css_class, x, std::min(y, one), column, std::max(std::abs(one - y), 1.0),
-                  fmt::format("{} {}: {}", label_of(*best.pair), best.variant->name, speedup_text(*best.variant->speedup))));
-  }
-  body += svg::line("frame", left, one, width - right, one);
-  body += svg::rect("best", left, height - 15, 10, 10) + svg::text("small", left + 15, height - 6, "GPU pair");
-  body += svg::rect("optimized", left + 85, height - 15, 10, 10) + svg::text("small", left + 100, height - 6, "host pair");
-  return {fmt::format("speedups of {}, sorted, from {}x to {}x", base::plural(all.size(), "pair"),
-                      base::significant(all.front().speedup), base::significant(all.back().speedup)),
-          width, height, body};
-}
-
-BarChart library_chart(const std::vector<Shown>& all) {
-  BarChart chart{.title = "speed of each pair's best variant in percent of the fastest library",
-                 .reference = 100,
-                 .most = 150,
-                 .tick_unit = "%"};
-  BarGroup group;
+std::string gap_tile(const std::vector<Shown>& all) {
+  std::vector<double> gaps;
   for (const Shown& shown : all)
-    if (const auto& share = shown.best->library_share)
-      group.bars.push_back({.name = label_of(*shown.pair),
-                            .detail = share->library,
-                            .value = share->percent,
-                            .text = fmt::format("{:.0f}\u00a0%", share->percent),
-                            .css_class = share->percent >= level_percent ? "best" : "optimized",
-                            .href = "#" + id_of(label_in_run(*shown.pair))});
-  std::stable_sort(group.bars.begin(), group.bars.end(), [](const Bar& a, const Bar& b) { return a.value > b.value; });
-  chart.groups.push_back(std::move(group));
-  return chart;
+    if (const auto gap = evidence::gap_closed(*shown.pair, *shown.lesson); gap && !is_guess(*shown.lesson))
+      gaps.push_back(gap->value);
+  if (gaps.empty()) return {};
+  return tile(fmt::format("{:.0f}\u00a0%", base::median(gaps)),
+              fmt::format("of the gap between baseline and the machine's limit closed by the lesson, median of {}",
+                          base::plural(gaps.size(), "pair")),
+              "main");
 }
 
-std::string panel(const std::string& title, const std::string& picture) {
-  return tag("div", tag("h2", title) + picture, "class=\"panel\"");
+std::string limit_tile(const RunSummary& summary) {
+  if (summary.limit.of == 0) return {};
+  return tile(
+      fmt::format("{} of {}", summary.limit.near, summary.limit.of),
+      fmt::format("reach {:.0f}\u00a0% of the machine's limit, by their best variant{}", evidence::near_limit_percent,
+                  summary.limit.guessed > 0 ? fmt::format("; {} more have no measured limit", summary.limit.guessed) : ""));
+}
+
+std::string library_tile(const RunSummary& summary) {
+  if (summary.library.of == 0) return {};
+  return tile(fmt::format("{} of {}", summary.library.level, summary.library.of),
+              "level with the library or ahead, by their best variant");
+}
+
+std::string banners(const HtmlReport& report, const RunSummary& summary) {
+  std::string text;
+  const auto add = [&](const std::string& sentence) {
+    if (!sentence.empty()) text += tag("p", escaped(sentence), "class=\"banner\"");
+  };
+  add(ended_early_text(summary));
+  std::vector<std::string> wrong;
+  for (const PairResult& pair : report.run.pairs)
+    if (pair.status != evidence::Status::passed && pair.status != evidence::Status::skipped)
+      wrong.push_back(link_to(pair) + " " + badge(pair.status));
+  if (!wrong.empty())
+    text += tag("p", fmt::format("<a href=\"#problems\">No result</a>: {}", base::join(wrong, ", ")), "class=\"banner\"");
+  add(guessed_ceilings_text(summary));
+  return text;
+}
+
+std::string gap_text(const Shown& shown) {
+  const auto gap = evidence::gap_closed(*shown.pair, *shown.lesson);
+  return gap ? fmt::format("{}{:.0f}\u00a0%", is_guess(*shown.lesson) ? "~" : "", gap->value) : "";
+}
+
+std::string pair_list(const std::string& title, std::span<const Shown> pairs) {
+  std::string rows;
+  for (const Shown& shown : pairs) {
+    const double before = shown.pair->variants.front().timing ? shown.pair->variants.front().timing->summary.median : 0;
+    const std::string times = before > 0 && shown.lesson->timing
+                                  ? time_text(before) + " \u2192 " + time_text(shown.lesson->timing->summary.median)
+                                  : "";
+    rows +=
+        tag("tr", tag("td", link_to(*shown.pair) + "<br>" + tag("small", breakable(shown.lesson->name))) +
+                      tag("td", tag("b", base::significant(shown.lesson->speedup->value) + "x") + "<br>" + tag("small", times),
+                          "class=\"number\"") +
+                      tag("td", gap_text(shown), "class=\"number\"")) +
+        "\n";
+  }
+  return tag("div",
+             tag("h2", title) + fmt::format("<table><thead><tr><th scope=\"col\">pair, lesson</th><th scope=\"col\" "
+                                            "class=\"number\">speedup</th><th scope=\"col\" class=\"number\">gap closed</th></tr>"
+                                            "</thead><tbody>\n{}</tbody></table>",
+                                            rows),
+             "class=\"panel\"");
+}
+
+std::string pair_lists(const std::vector<Shown>& all) {
+  const std::span<const Shown> span{all};
+  if (all.empty()) return {};
+  if (all.size() <= 2 * listed) return pair_list("Pairs by speedup", span);
+  const std::vector<Shown> least{all.rbegin(), all.rbegin() + listed};
+  return pair_list("Greatest speedups", span.first(listed)) + pair_list("Least speedups", least);
+}
+
+std::string command(const std::string& text) { return tag("code", escaped(text)); }
+
+// The pair whose best variant is furthest from the machine's limit, which has most to gain.
+const Shown* furthest_from_its_limit(const std::vector<Shown>& all) {
+  const Shown* furthest = nullptr;
+  for (const Shown& shown : all)
+    if (shown.best != nullptr && shown.best->floor && !is_guess(*shown.best))
+      if (furthest == nullptr || shown.best->floor->percent < furthest->best->floor->percent) furthest = &shown;
+  return furthest;
+}
+
+std::string next_steps(const HtmlReport& report, const RunSummary& summary, const std::vector<Shown>& all) {
+  const std::string run = report.run.manifest.run_id.empty() ? "RUN" : report.run.manifest.run_id;
+  std::string items;
+  const auto add = [&](const std::string& item) { items += tag("li", item) + "\n"; };
+  if (summary.ended_early()) add(command("aisp run --resume " + run) + " finishes the run.");
+  if (summary.outcomes.failed + summary.outcomes.timed_out + summary.outcomes.crashed > 0)
+    add("<a href=\"#problems\">Problems</a> say for each pair what went wrong and what to do.");
+  if (!summary.guessed.empty()) add(command("aisp peak --refresh") + " measures the ceilings that are guesses.");
+  add(command("aisp analyze " + run) + " compares with what is recorded for this code and GPU.");
+  add(command("aisp compare OTHER " + run) + " compares two runs, pair by pair.");
+  if (const Shown* pair = furthest_from_its_limit(all))
+    add(fmt::format("{} is furthest from the machine's limit ({:.0f}\u00a0%): {} counts what holds it back.",
+                    link_to(*pair->pair), pair->best->floor->percent,
+                    command(fmt::format("aisp run -t {} --profile full", pair->pair->target))));
+  add("<a href=\"#pairs\">Pairs</a> show the lesson of each: its steps, its samples and the page that teaches it.");
+  return tag("div", tag("h2", "What next") + tag("ul", items), "class=\"panel next\"");
+}
+
+Bar library_bar(const Shown& shown) {
+  const evidence::LibraryShare& share = *shown.best->library_share;
+  const double ratio = share.percent / 100;
+  return {.name = label_of(*shown.pair),
+          .detail = share.library,
+          .value = ratio,
+          .text = base::significant(ratio) + "x",
+          .css_class = share.percent >= evidence::level_percent ? "best" : "optimized",
+          .href = "#" + id_of(label_in_run(*shown.pair))};
+}
+
+std::string key(std::string_view css_class, std::string_view words) {
+  return fmt::format(
+      "<span class=\"key\"><svg class=\"picture\" viewBox=\"0 0 10 10\" aria-hidden=\"true\"><rect class=\"{}\" width=\"10\" "
+      "height=\"10\"/></svg>{}</span>",
+      css_class, words);
+}
+
+// Two columns of bars with one scale, so that no half of the panel stays empty.
+std::string library_figures(std::vector<Bar> bars) {
+  std::ranges::stable_sort(bars, std::greater{}, &Bar::value);
+  BarChart chart{.title = "speed of each pair's best variant over that of the fastest library",
+                 .logarithmic = true,
+                 .reference = 1,
+                 .most = std::clamp(bars.front().value, 1.25, longest_bar),
+                 .least = std::min(0.8, bars.back().value),
+                 .tick_unit = "x"};
+  const std::size_t first = bars.size() > listed ? (bars.size() + 1) / 2 : bars.size();
+  std::string figures;
+  for (const auto& [from, to] : {std::pair{std::size_t{0}, first}, {first, bars.size()}}) {
+    if (from == to) continue;
+    chart.groups = {{.bars = {bars.begin() + static_cast<std::ptrdiff_t>(from), bars.begin() + static_cast<std::ptrdiff_t>(to)}}};
+    figures += figure([&](double width) { return bar_picture(chart, width); }, panel_px);
+  }
+  return tag("div", figures, "class=\"columns\"");
+}
+
+// Names the calls that are no yardstick, with the reason.
+std::string uncounted_libraries(const std::vector<Shown>& all) {
+  std::string rows;
+  std::size_t count = 0;
+  for (const Shown& shown : all) {
+    const std::string reason = evidence::why_no_yardstick(*shown.pair);
+    if (reason.empty()) continue;
+    ++count;
+    rows += row({link_to(*shown.pair), breakable(shown.best->library_share->library), escaped(reason)});
+  }
+  if (count == 0) return {};
+  return folded(fmt::format("Not counted: {} whose library call is no yardstick", base::plural(count, "pair")),
+                table("pairs whose library is not counted", {"pair", "library", "why"}, rows));
+}
+
+std::string library_panel(const std::vector<Shown>& all) {
+  std::vector<Bar> bars;
+  for (const Shown& shown : all)
+    if (shown.best != nullptr && shown.best->library_share && evidence::has_competitive_library(*shown.pair))
+      if (shown.best->library_share->percent > 0) bars.push_back(library_bar(shown));
+  const std::string uncounted = uncounted_libraries(all);
+  if (bars.empty() && uncounted.empty()) return {};
+  std::string text = tag("h2", "Best variants beside the library");
+  if (!bars.empty())
+    text += tag("p",
+                key("best", "level with the library or ahead") + key("optimized", "behind it") +
+                    "<span>Speed over the fastest library's that is as precise, on a logarithmic axis around 1x</span>",
+                "class=\"note keys\"") +
+            library_figures(std::move(bars));
+  return tag("div", text + uncounted, "class=\"panel\"");
 }
 
 }  // namespace
 
 std::string overview_part(const HtmlReport& report) {
+  const RunSummary summary = evidence::summarize(report.run);
   const std::vector<Shown> all = shown_of(report);
-  std::string text =
-      tag("div", speedup_tiles(report) + share_tiles(all) + verdict_tile(report) + outcome_tiles(report), "class=\"tiles\"");
-  std::string panels;
-  const BarChart chart = library_chart(all);
-  if (all.size() > 1)
-    panels += panel("Speedups", figure(
-                                    [&](double width) {
-                                      // As high as the picture beside it.
-                                      const bool alone = chart.empty() || width < panel_px;
-                                      const double height = alone ? least_height : bar_picture(chart, width).height;
-                                      return speedup_columns(all, width, std::clamp(height, least_height, greatest_height));
-                                    },
-                                    chart.empty() ? svg::wide_px : panel_px));
-  if (!chart.empty())
-    panels +=
-        panel("Best variants beside the library", figure([&](double width) { return bar_picture(chart, width); }, panel_px));
-  if (!panels.empty()) text += tag("div", panels, "class=\"panels\"");
-  return text;
+  const std::string tiles = speedup_tile(summary) + gap_tile(all) + limit_tile(summary) + library_tile(summary);
+  return tag("p", escaped(summary_sentence(report.run, summary)), "class=\"answer\"") + banners(report, summary) +
+         (tiles.empty() ? "" : tag("div", tiles, "class=\"tiles\"")) +
+         tag("div", pair_lists(all) + next_steps(report, summary, all), "class=\"panels\"") + library_panel(all);
 }
 
 }  // namespace aisp::report::html

@@ -129,6 +129,7 @@ std::string notes(const PairResult& pair) {
     items += tag("li", tag("b", escaped(place_of(problem))) + ": " + escaped(problem.message) +
                            (problem.advice.empty() ? "" : "; " + escaped(problem.advice)));
   for (const std::string& warning : pair.warnings) items += tag("li", "Warning: " + escaped(warning));
+  for (const std::string& note : pair.notes) items += tag("li", "Note: " + escaped(note));
   for (const evidence::Lost& lost : pair.lost) items += tag("li", "Not available here: " + escaped(lost.text));
   return items.empty() ? "" : tag("ul", items, "class=\"notes\"");
 }
@@ -145,7 +146,9 @@ std::string lesson_place(const PairSource& source) {
 // Returns the parts that are large, and that readers open for a few of many pairs.
 std::string inside(const PairResult& pair, const HtmlReport& report) {
   std::string text = pair.variants.empty() ? "" : variants_table(pair);
-  text += profile_sentence_part(pair) + how(pair) + ladder(pair) + sample_strips(pair) + gpu_states(pair, report);
+  text += profile_sentence_part(pair) + how(pair);
+  if (report.is_brief) return svg::with_micro_sign(text);
+  text += ladder(pair) + sample_strips(pair) + gpu_states(pair, report);
   text = svg::with_micro_sign(text);
   const auto source = report.sources.find(pair.target);
   if (source != report.sources.end()) text += lesson_place(source->second) + source_part(pair, source->second);
@@ -174,8 +177,13 @@ std::string pairs_section(const HtmlReport& report) {
   std::string blocks;
   for (const PairResult* pair : by_chapter(report)) blocks += pair_block(*pair, report);
   return tag("section",
-             tag("h2", "Pairs") + tag("p", "Open a pair for its samples, its clocks and its source.", "class=\"note\"") + blocks +
-                 source_files(report),
+             tag("h2", "Pairs") +
+                 tag("p",
+                     report.is_brief
+                         ? "Open a pair for all of its variants; aisp report RUN --html shows samples, clocks and source."
+                         : "Open a pair for its samples, its clocks and its source.",
+                     "class=\"note\"") +
+                 blocks + source_files(report),
              "id=\"pairs\"") +
          "\n";
 }

@@ -8,6 +8,8 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "evidence/gap_closed.hpp"
+#include "evidence/run_summary.hpp"
 #include "report/html/parts.hpp"
 #include "report/html/text.hpp"
 #include "report/numbers.hpp"
@@ -69,12 +71,15 @@ std::string speedup_cell(const evidence::Speedup* speedup, const Scales& scales)
               speedup->value);
 }
 
-std::string floor_cell(const VariantResult& variant) {
+std::string floor_cell(const PairResult& pair, const VariantResult& variant) {
   if (!variant.floor) return cell(5, "");
   const evidence::Floor& floor = *variant.floor;
+  const std::string_view about = guess_mark(floor.ceiling_from);
+  const auto gap = evidence::gap_closed(pair, variant);
   return cell(5,
-              bar("floor", floor.percent) + fmt::format("{}{:.0f}\u00a0% <small>{}</small>", guess_mark(floor.ceiling_from),
-                                                        floor.percent, escaped(floor.limiter)),
+              bar("floor", floor.percent) +
+                  fmt::format("{}{:.0f}\u00a0% <small>{}</small>", about, floor.percent, escaped(floor.limiter)) +
+                  (gap ? fmt::format("<br><small>gap closed {}{:.0f}\u00a0%</small>", about, gap->value) : ""),
               floor.percent);
 }
 
@@ -108,7 +113,7 @@ std::string row_of(const PairResult& pair, const VariantResult& variant, bool le
                                                : to_string(variant.status)};
   const std::string shown = speedup != nullptr ? badge(speedup->verdict) : badge(passed ? variant.status : pair.status);
   const std::string rest = leads && !passed ? why(pair)
-                                            : floor_cell(variant) + library_cell(pair, variant) +
+                                            : floor_cell(pair, variant) + library_cell(pair, variant) +
                                                   cell(7, variant.floor ? escaped(variant.floor->held_back_by) : "");
   return opened(pair, outcome, role, leads) + cell(0, link_to(pair)) +
          cell(1, breakable(variant.name) + fmt::format(" <small>{}</small>", escaped(standing_text(pair, variant)))) +
@@ -178,7 +183,7 @@ std::string controls(const Chapters& chapters) {
 std::string chapter_head(const std::string& chapter, const std::vector<const PairResult*>& pairs) {
   evidence::SuiteResult suite;
   for (const PairResult* pair : pairs) suite.pairs.push_back(*pair);
-  const SpeedupRange range = range_of_lessons(suite);
+  const evidence::SpeedupRange range = range_of_lessons(suite);
   std::string words = fmt::format("{} of {} passed", count(suite).passed, base::plural(pairs.size(), "pair"));
   if (range.count > 0) words += fmt::format(", geometric mean {}x", base::significant(range.geometric_mean));
   return fmt::format("<tr class=\"chapter\"><th colspan=\"{}\" scope=\"rowgroup\">{} <small>{}</small></th></tr>\n",
@@ -215,9 +220,11 @@ std::string results_section(const HtmlReport& report) {
                  tag("p",
                      "A speedup is the ratio of medians with its 95\u00a0% interval within this run; its bar is logarithmic. The "
                      "lower "
-                     "bound is the time that the declared work takes at the measured ceilings of this machine: above 98\u00a0% a "
-                     "variant is at its ceiling, and a little more than 100\u00a0% is the tolerance of the two measurements. The "
-                     "library was timed in the same rounds. The variant shown is the one that teaches the pair's lesson.",
+                     "bound is the time that the declared work takes at the ceilings of this machine; ~ marks a ceiling that is "
+                     "a guess. Above "
+                     "98\u00a0% a variant is at its ceiling, and a little more than 100\u00a0% is the tolerance of the two "
+                     "measurements. The gap closed is the part of the way from the baseline to the lower bound. The library was "
+                     "timed in the same rounds. The variant shown is the one that teaches the pair's lesson.",
                      "class=\"note\""),
              "id=\"results\"") +
          "\n";

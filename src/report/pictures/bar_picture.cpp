@@ -57,7 +57,8 @@ class BarDrawing {
         low = std::min({low, bar.value, usable(bar.low.value_or(low), chart_.logarithmic) ? bar.low.value_or(low) : low});
         high = std::max({high, bar.value, std::isfinite(bar.high.value_or(high)) ? bar.high.value_or(high) : high});
       }
-    if (chart_.most) high = std::min(high, *chart_.most);
+    if (chart_.most) high = chart_.least ? *chart_.most : std::min(high, *chart_.most);
+    if (chart_.least) low = std::min(low, *chart_.least);
     if (chart_.logarithmic && low < chart_.reference.value_or(1)) low *= 0.95;
     if (!(high > low)) high = low > 0 ? low * 2 : 1;
     return {chart_.logarithmic, low, high, left_, width_ - value_room()};

@@ -33,6 +33,7 @@ struct BarChart {
   bool logarithmic = false;
   std::optional<double> reference;  // a line across all bars, where bars of a logarithmic scale begin
   std::optional<double> most;       // longer bars end there, with a gap in them
+  std::optional<double> least;      // the scale goes from there to `most`, whatever the bars are
   std::string tick_unit;            // "x", "%"
   double value_px = 64;             // room for the texts behind the bars
   std::vector<BarGroup> groups;

@@ -67,6 +67,17 @@ class File(Report):
         self.assertNotIn("tests/pairs/ch90/good", page)
         self.assertIn("another version of the pair&#39;s code", page)
 
+    def test_a_summary_for_mail_has_no_source(self):
+        folder = self.measured()
+        self.report(folder, "all.html")
+        self.report(folder, "brief.html", "--summary")
+        brief, whole = (self.work / "brief.html").read_text(), (self.work / "all.html").read_text()
+        self.assertLess(len(brief), len(whole))
+        self.assertNotIn("data-from=", opened(brief))
+        self.assertNotIn("<h4>Samples</h4>", opened(brief))
+        self.assertIn("ch90:good", brief)
+        self.assert_code(self.call("report", "latest", "--summary"), 2)
+
     def test_wrong_usage(self):
         for arguments, words in ((["--html"], "name a run"), (["latest"], "--html"), (["latest", "--html"], "no run"),
                                  (["latest", "--html", "--chapter-tables"], "one of them")):
@@ -203,6 +214,20 @@ class InABrowser(Report):
         reason = "document.querySelector('#results-table tr.wrong[data-leads] .reason')"
         self.assertEqual(self.browser.ask(f"{reason}.colSpan"), 3, "why a pair failed is not squeezed into a column")
 
+    def test_the_first_screen_answers(self):
+        for width, screens in ((1280, 1), (390, 3)):
+            self.look(width)
+            top = "document.querySelector('.next').getBoundingClientRect().bottom"
+            self.assertLess(self.browser.ask(top), screens * 900, "the sentence, the tiles, the lists and what next")
+        self.look()
+        sentence = self.browser.ask("document.querySelector('.answer').textContent")
+        self.assertRegex(sentence, rf"^{self.pairs - 1} of {self.pairs - 1} pairs became faster on .*; 1 pair has no result: 1 failed\.$")
+        self.assertLessEqual(self.browser.ask("document.querySelectorAll('.tile').length"), 4)
+        least = "Array.from(document.querySelectorAll('.panels .panel'))[1].querySelectorAll('tbody a')"
+        self.assertEqual(self.browser.ask(f"{least}.length"), 5)
+        self.browser.ask(f"{least}[4].click(); new Promise(r => setTimeout(r, 50))")
+        self.assertEqual(self.browser.ask("document.querySelectorAll('details.pair[open] h3').length"), 1, "a name leads to its pair")
+
     def test_sorts_by_keyboard(self):
         self.look()
         self.browser.ask("document.querySelectorAll('#results-table th button')[3].focus()")
@@ -279,6 +304,10 @@ class InABrowser(Report):
         self.assertEqual(self.browser.ask(f"{lines}.filter(r => r.dataset.leads).length"), self.pairs, "all pairs, whatever the filter")
         self.assertEqual(self.browser.ask(f"{lines}.filter(r => !r.dataset.leads && !r.matches('.chapter')).length"), 0)
         self.assertEqual(self.browser.ask("getComputedStyle(document.querySelector('nav')).display"), "none")
+        hidden = "Array.from(document.querySelectorAll('.pair')).every(p => p.getClientRects().length === 0)"
+        self.assertTrue(self.browser.ask(hidden), "closed pairs take no paper")
+        names = "Array.from(document.querySelectorAll('#summary .panel a')).every(a => a.getClientRects().length > 0)"
+        self.assertTrue(self.browser.ask(names), "the names of the first screen are printed")
         pages = base64.b64decode(self.browser.call("Page.printToPDF", preferCSSPageSize=True)["data"])
         self.assertTrue(pages.startswith(b"%PDF"))
         self.assertIn(b"/MediaBox [0 0 841", pages, "it lies on its side, as wide as the table")

@@ -115,8 +115,11 @@ Exit write_html_report(const HtmlOptions& options) {
   report::HtmlReport report;
   report.run = named_run(folder);
   for (const std::string& warning : report.run.warnings) note("aisp: " + warning);
-  report.rooflines = rooflines_by_chapter(report.run);
-  for (const evidence::PairResult& pair : report.run.pairs) report.sources[pair.target] = source_of(pair);
+  report.is_brief = options.is_brief;
+  if (!options.is_brief) {
+    report.rooflines = rooflines_by_chapter(report.run);
+    for (const evidence::PairResult& pair : report.run.pairs) report.sources[pair.target] = source_of(pair);
+  }
   report.throttle_text = machine::throttle_text;
   if (!options.against.empty()) report.against = named_run(suite::find_run(options.artifacts_dir, options.against));
   if (options.history) report.history = history_of(report.run, options.artifacts_dir);

@@ -12,6 +12,7 @@ struct HtmlOptions {
   std::string against;  // another run; empty: none
   bool history = false;
   bool is_public = false;
+  bool is_brief = false;
 };
 
 // Writes the run as one HTML file.

@@ -21,7 +21,7 @@ struct ReportOptions {
   std::string artifacts_dir = "artifacts";
   std::optional<std::string> html;
   std::string against;
-  bool history = false, is_public = false;
+  bool history = false, is_public = false, is_brief = false;
   ChapterPages pages;
 };
 
@@ -33,7 +33,8 @@ HtmlOptions html_options(const ReportOptions& options) {
           .file = run_behind ? "" : *options.html,
           .against = options.against,
           .history = options.history,
-          .is_public = options.is_public};
+          .is_public = options.is_public,
+          .is_brief = options.is_brief};
 }
 
 Exit write_report(const ReportOptions& options) {
@@ -69,6 +70,8 @@ void add_html(CLI::App& command, const std::shared_ptr<ReportOptions>& options) 
           "--public", options->is_public,
           "with --html: to be passed on, without paths, IP addresses, serial numbers, environment, host names and users, also in "
           "the run's name; names of one or two letters stay, and those of other hosts and users in texts")
+      ->needs(html);
+  command.add_flag("--summary", options->is_brief, "with --html: small enough for mail, without source, samples and rooflines")
       ->needs(html);
 }
 
