@@ -4,10 +4,36 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <vector>
 
 namespace aisp::run {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<Clock::time_point> begun;
+
+class NotesItsBeginning final : public Workload {
+ public:
+  explicit NotesItsBeginning(Setup& setup) : x_{setup.input<float>(1, uniform(0, 1))}, y_{setup.output<float>(1)} {}
+  Cost cost() const override { return {.host_bytes = 8}; }
+  double expected(std::size_t) const override { return x_.host(0); }
+  void run(Launch&) {
+    begun.push_back(Clock::now());
+    y_[0] = x_.get()[0];
+  }
+
+ private:
+  Input<float> x_;
+  Output<float> y_;
+};
+
+constexpr Pair notes_its_beginning{.teaches = "test",
+                                   .make = make<NotesItsBeginning>,
+                                   .baseline = {.name = "copy", .run = call<&NotesItsBeginning::run>},
+                                   .optimized = variants({{.name = "again", .run = call<&NotesItsBeginning::run>}}),
+                                   .device = Device::host};
 
 TEST(KnownInputs, AVariantThatIsFasterOnceItHasMetThemMayRemember) {
   const auto samples = [](double new_ms, double known_ms) {
@@ -37,6 +63,16 @@ TEST(KnownInputs, NearlyEverySecondExecutionMustBeFaster) {
   for (int i = 0; i < 15; ++i)
     for (std::vector<double>* times : {&depends_on_data.new_ms, &depends_on_data.known_ms}) times->push_back(i % 2 == 0 ? 1 : 10);
   EXPECT_FALSE(depends_on_data.tell());
+}
+
+TEST(KnownInputs, OtherProgramsMeetNewOnesAndKnownOnesAlike) {
+  pair::Session session{notes_its_beginning, {}};
+  measure::Executor executor{session, {}};
+  std::mt19937_64 random{1};
+  const Repeats times = repeat(executor, session, notes_its_beginning.baseline, random);
+  EXPECT_EQ(times.new_ms.size(), times.known_ms.size());
+  ASSERT_GT(begun.size(), times.new_ms.size() + times.known_ms.size()) << "others come between, as there is little input";
+  for (std::size_t i = 1; i < begun.size(); ++i) EXPECT_GE(begun[i] - begun[i - 1], std::chrono::milliseconds{1}) << i;
 }
 
 }  // namespace

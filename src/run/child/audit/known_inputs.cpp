@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <random>
+#include <chrono>
+#include <thread>
 
 #include "measure/statistics/statistics.hpp"
 #include "run/child/timing/pair_sampling.hpp"
@@ -20,6 +21,9 @@ constexpr double least_factor = 1.2, least_saved_ms = 0.02;
 constexpr double longest_ms = 5000;
 // A processor remembers the branches that it took on fewer bytes of input, so that others come between the two executions.
 constexpr std::size_t few_bytes = 1 << 20;
+// Gives each execution a time slice of its own. On a busy machine slices may otherwise end in step with the executions, so that
+// it is always the new inputs that are met with caches that other programs have filled.
+constexpr std::chrono::milliseconds pause{1};
 
 bool much_faster(double known_ms, double new_ms) {
   return least_factor * known_ms < new_ms && new_ms - known_ms > least_saved_ms;
@@ -32,8 +36,11 @@ std::size_t variable_bytes(const pair::Session& session) {
   return bytes;
 }
 
+}  // namespace
+
 Repeats repeat(measure::Executor& executor, pair::Session& session, const Variant& variant, std::mt19937_64& random) {
   const auto once = [&](std::uint64_t seed) {
+    std::this_thread::sleep_for(pause);
     session.refill_variable(seed);
     measure::Capture capture{.digest = false, .inputs = seed};
     return executor.execute(variant, capture).cpu_ms;
@@ -48,8 +55,6 @@ Repeats repeat(measure::Executor& executor, pair::Session& session, const Varian
   }
   return times;
 }
-
-}  // namespace
 
 bool may_remember(const std::vector<measure::Sample>& samples) {
   // CPU time too: a busy machine hides the difference of the others.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <random>
 #include <vector>
 
 #include "measure/execution.hpp"
@@ -13,12 +14,15 @@ namespace aisp::run {
 // that hold the inputs by then have the same effect.
 bool may_remember(const std::vector<measure::Sample>& samples);
 
-// The CPU times of executions on new inputs, and of second ones on each of them; other programs lengthen none.
+// The CPU times of executions on new inputs, and of second ones on each of them.
 struct Repeats {
   std::vector<double> new_ms{}, known_ms{};
   // Whether nearly every second execution was faster, and their median by as much as may_remember() asks.
   bool tell() const;
 };
+
+// Executes a variant on new inputs, and again on each of them, each time in a time slice of its own.
+Repeats repeat(measure::Executor& executor, pair::Session& session, const Variant& variant, std::mt19937_64& random);
 
 // Fails variants of a host pair that remember their results. Those that may are executed on new inputs, and again on each of
 // them. All are written just before, so that caches hold them alike, and nothing but having met their contents tells one
