@@ -91,10 +91,6 @@ std::string library_cell(const PairResult& pair, const VariantResult& variant) {
       share->percent);
 }
 
-std::string link_to(const PairResult& pair) {
-  return fmt::format("<a href=\"#{}\">{}</a>", id_of(label_in_run(pair)), escaped(label_of(pair)));
-}
-
 std::string opened(const PairResult& pair, std::string_view outcome, std::string_view role, bool leads) {
   const bool wrong = pair.status != evidence::Status::passed && pair.status != evidence::Status::skipped;
   return fmt::format("<tr data-chapter=\"{}\" data-outcome=\"{}\" data-role=\"{}\"{}{}>", escaped(pair.chapter), outcome, role,
@@ -115,7 +111,7 @@ std::string row_of(const PairResult& pair, const VariantResult& variant, bool le
   const std::string rest = leads && !passed ? why(pair)
                                             : floor_cell(pair, variant) + library_cell(pair, variant) +
                                                   cell(7, variant.floor ? escaped(variant.floor->held_back_by) : "");
-  return opened(pair, outcome, role, leads) + cell(0, link_to(pair)) +
+  return opened(pair, outcome, role, leads) + cell(0, link_to(pair, escaped(label_of(pair)))) +
          cell(1, breakable(variant.name) + fmt::format(" <small>{}</small>", escaped(standing_text(pair, variant)))) +
          cell(2, variant.timing ? time_text(variant.timing->summary.median) : "-",
               variant.timing ? variant.timing->summary.median : NAN) +
@@ -125,7 +121,7 @@ std::string row_of(const PairResult& pair, const VariantResult& variant, bool le
 // The variant that the pair is about first, then the rest as the pair has them.
 std::string rows_of(const PairResult& pair, const Scales& scales, std::size_t most) {
   if (pair.variants.empty()) {
-    return opened(pair, to_string(pair.status), "", true) + cell(0, link_to(pair)) + cell(1, "") + cell(2, "") + cell(3, "") +
+    return opened(pair, to_string(pair.status), "", true) + cell(0, link_to(pair, escaped(label_of(pair)))) + cell(1, "") + cell(2, "") + cell(3, "") +
            cell(4, badge(pair.status)) + why(pair) + "</tr>\n";
   }
   std::vector<const VariantResult*> variants;

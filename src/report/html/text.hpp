@@ -17,8 +17,10 @@ std::string escaped(std::string_view text);
 // A name for ids and links: everything but letters, digits and '-' is spelled out, so that two texts never share one.
 std::string id_of(std::string_view text);
 
-// Escaped; its lines may end behind an underscore.
+// Escaped; its lines may end after an underscore.
 std::string breakable(std::string_view name);
+// Leads to the pair's own part of the page. `content` is HTML already.
+std::string link_to(const evidence::PairResult& pair, std::string_view content);
 
 // Contents are HTML already.
 std::string tag(std::string_view name, std::string_view content, std::string_view attributes = {});
