@@ -306,7 +306,7 @@ class InABrowser(Report):
         self.assertEqual(self.browser.ask("getComputedStyle(document.querySelector('nav')).display"), "none")
         hidden = "Array.from(document.querySelectorAll('.pair')).every(p => p.getClientRects().length === 0)"
         self.assertTrue(self.browser.ask(hidden), "closed pairs take no paper")
-        names = "Array.from(document.querySelectorAll('#summary .panel a')).every(a => a.getClientRects().length > 0)"
+        names = "Array.from(document.querySelectorAll('.panels .panel a')).every(a => a.getClientRects().length > 0)"
         self.assertTrue(self.browser.ask(names), "the names of the first screen are printed")
         pages = base64.b64decode(self.browser.call("Page.printToPDF", preferCSSPageSize=True)["data"])
         self.assertTrue(pages.startswith(b"%PDF"))
