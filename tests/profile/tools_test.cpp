@@ -52,7 +52,7 @@ class Tools : public testing::Test {
     std::ofstream{path} << "#!/bin/sh\ncd " << scratch_.path().string() << "\n" << script;
     fs::permissions(path, fs::perms::owner_all);
   }
-  ToolRun wish(double limit_s = 20) const {
+  ToolRun tool_run(double limit_s = 20) const {
     return {.program = {"/usr/bin/true", "variant"}, .report = scratch_.path() / "tiled", .limit_s = limit_s, .interrupted = {}};
   }
 
@@ -62,7 +62,7 @@ class Tools : public testing::Test {
 
 TEST_F(Tools, NcuLeavesAReportAndItsMetrics) {
   install("ncu", good_ncu);
-  const ToolOutcome outcome = run_ncu(wish(), MetricSet::deep);
+  const ToolOutcome outcome = run_ncu(tool_run(), MetricSet::deep);
   EXPECT_THAT(outcome.failure, IsEmpty());
   EXPECT_EQ(outcome.report, scratch_.path() / "tiled.ncu-rep");
   EXPECT_EQ(outcome.counters.source, "ncu");
@@ -72,7 +72,7 @@ TEST_F(Tools, NcuLeavesAReportAndItsMetrics) {
 
 TEST_F(Tools, NcuLeavesClocksAloneAndCountsTheMarkedExecutionOnly) {
   install("ncu", good_ncu);
-  run_ncu(wish(), MetricSet::deep);
+  run_ncu(tool_run(), MetricSet::deep);
   const std::string arguments = base::read_file(scratch_.path() / "arguments.txt");
   EXPECT_THAT(arguments, HasSubstr("--clock-control none"));
   EXPECT_THAT(arguments, HasSubstr("--profile-from-start off"));
@@ -81,34 +81,34 @@ TEST_F(Tools, NcuLeavesClocksAloneAndCountsTheMarkedExecutionOnly) {
 
 TEST_F(Tools, AbsentToolsAreOneLine) {
   setenv("PATH", scratch_.path().c_str(), 1);
-  EXPECT_THAT(run_ncu(wish(), MetricSet::full).failure, HasSubstr("ncu is not on PATH"));
-  EXPECT_THAT(run_nsys(wish()).failure, HasSubstr("nsys is not on PATH"));
+  EXPECT_THAT(run_ncu(tool_run(), MetricSet::full).failure, HasSubstr("ncu is not on PATH"));
+  EXPECT_THAT(run_nsys(tool_run()).failure, HasSubstr("nsys is not on PATH"));
 }
 
 TEST_F(Tools, RefusedCountersNameTheWayRound) {
   install("ncu", "echo '==ERROR== ERR_NVGPUCTRPERM - The user does not have permission'; exit 1");
-  EXPECT_THAT(run_ncu(wish(), MetricSet::full).failure, HasSubstr("NVreg_RestrictProfilingToAdminUsers=0"));
+  EXPECT_THAT(run_ncu(tool_run(), MetricSet::full).failure, HasSubstr("NVreg_RestrictProfilingToAdminUsers=0"));
 }
 
 TEST_F(Tools, FailuresQuoteTheLastLine) {
   install("ncu", "echo one; echo 'two went wrong'; exit 1");
-  const std::string failure = run_ncu(wish(), MetricSet::full).failure;
+  const std::string failure = run_ncu(tool_run(), MetricSet::full).failure;
   EXPECT_THAT(failure, HasSubstr("exit status 1"));
   EXPECT_THAT(failure, HasSubstr("two went wrong"));
 }
 
 TEST_F(Tools, RubbishIsNoReport) {
   install("ncu", "head -c 4096 /dev/urandom");
-  EXPECT_THAT(run_ncu(wish(), MetricSet::full).failure, HasSubstr("wrote no report"));
+  EXPECT_THAT(run_ncu(tool_run(), MetricSet::full).failure, HasSubstr("wrote no report"));
   install("ncu", R"(if [ "$1" = --import ]; then head -c 4096 /dev/urandom; exit 0; fi
 while [ $# -gt 0 ]; do [ "$1" = --export ] && echo report > "$2"; shift; done)");
-  EXPECT_THAT(run_ncu(wish(), MetricSet::full).failure, HasSubstr("printed no metrics"));
+  EXPECT_THAT(run_ncu(tool_run(), MetricSet::full).failure, HasSubstr("printed no metrics"));
 }
 
 TEST_F(Tools, AHungToolDiesWithWhatItStarted) {
   install("ncu", "sleep 1000 & echo $! > child.txt; wait");
   const double began_s = base::monotonic_s();
-  EXPECT_THAT(run_ncu(wish(0.5), MetricSet::full).failure, HasSubstr("did not end in 0.5 s"));
+  EXPECT_THAT(run_ncu(tool_run(0.5), MetricSet::full).failure, HasSubstr("did not end in 0.5 s"));
   EXPECT_LT(base::monotonic_s() - began_s, 15);
   std::string child = base::read_file(scratch_.path() / "child.txt");
   child.pop_back();
@@ -117,14 +117,14 @@ TEST_F(Tools, AHungToolDiesWithWhatItStarted) {
 
 TEST_F(Tools, AnInterruptEndsATool) {
   install("nsys", "exec sleep 1000");
-  ToolRun run = wish(100);
+  ToolRun run = tool_run(100);
   run.interrupted = [] { return true; };
   EXPECT_THAT(run_nsys(run).failure, HasSubstr("interrupted"));
 }
 
 TEST_F(Tools, NsysLeavesAReport) {
   install("nsys", R"(while [ $# -gt 0 ]; do [ "$1" = --output ] && echo report > "$2.nsys-rep"; shift; done)");
-  const ToolOutcome outcome = run_nsys(wish());
+  const ToolOutcome outcome = run_nsys(tool_run());
   EXPECT_THAT(outcome.failure, IsEmpty());
   EXPECT_EQ(outcome.report, scratch_.path() / "tiled.nsys-rep");
 }
