@@ -18,6 +18,7 @@
 #include "pair/registry.hpp"
 #include "suite/guest.hpp"
 #include "suite/placement.hpp"
+#include "suite/records/records.hpp"
 #include "suite/settings/launcher.hpp"
 
 namespace aisp::cli {
@@ -51,16 +52,12 @@ run::Process this_process(const suite::Launched& launched, const SuiteFlags& fla
                        .build = build(),
                        .command_line = command_line,
                        .gpus = {},
-                       .gpu = {},
-                       .gpu_name = {}};
+                       .gpu = {}};
   const std::vector<int> gpus = suite::choose_gpus(machine, make_configuration(flags).gpus);
   for (const int ordinal : gpus) process.gpus.push_back(machine.gpus[static_cast<std::size_t>(ordinal)].uuid);
   // A launcher shows each process its own GPU, or all GPUs of the machine to each.
   const std::size_t own = gpus.size() == 1 ? 0 : static_cast<std::size_t>(launched.local_index);
-  if (own < gpus.size()) {
-    process.gpu = process.gpus[own];
-    process.gpu_name = machine.gpus[static_cast<std::size_t>(gpus[own])].name;
-  }
+  if (own < gpus.size()) process.gpu = suite::describe(machine.gpus[static_cast<std::size_t>(gpus[own])]);
   return process;
 }
 
@@ -80,6 +77,9 @@ Exit run_launched(const SuiteFlags& flags, const std::vector<std::string>& comma
   if (!launched) return command(nullptr);
   run::Process own = this_process(*launched, flags, command_line);
   if (launched->index > 0) return suite::serve(launched->address, launched->secret, own, wait_s);
+  // Variables of a launcher may stand in the environment of a process that nothing launched, which would wait in silence.
+  note(fmt::format("aisp: {} counts {} processes; waiting for the others at {} (--rendezvous none waits for none)",
+                   launched->launcher, launched->count, launched->address.substr(launched->address.find(':') + 1)));
   run::World world{launched->address, launched->secret, std::move(own), wait_s};
   const int machines = run::machine_count(world.processes(), launched->count);
   note(fmt::format("aisp: one run of {} processes on {}, started by {}: ranks of pairs run in each, other pairs here",

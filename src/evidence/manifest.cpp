@@ -30,6 +30,7 @@ static void describe(ManifestGpu& g, Visitor& visit) {
   visit("memory_clock_max_mhz", g.memory_clock_max_mhz);
   visit("power_limit_w", g.power_limit_w);
   visit("mig", g.mig);
+  describe_unless_empty("host", g.host, visit);
 }
 
 template <class Visitor>
@@ -83,8 +84,19 @@ static void describe(Manifest& m, Visitor& visit) {
   visit("environment", m.environment);
   visit("configuration", m.configuration);
   visit("shard", m.shard);
+  describe_unless_empty("processes", m.processes, visit);
   describe_unless_empty("machines", m.machines, visit);
   describe_unless_empty("machine", m.machine, visit);
+}
+
+void to_json(json& to, const ManifestGpu& gpu) {
+  ManifestGpu copy = gpu;
+  Writer writer{to};
+  describe(copy, writer);
+}
+void from_json(const json& from, ManifestGpu& gpu) {
+  Reader reader{from, "gpu"};
+  describe(gpu, reader);
 }
 
 void to_json(json& to, const Manifest& manifest) {

@@ -23,6 +23,7 @@ struct ManifestGpu {
   int memory_clock_max_mhz = 0;
   double power_limit_w = 0;
   bool mig = false;
+  std::string host;  // of the process that used it, if it is not process 0's
 };
 
 // One value of the configuration and where it came from: "default", "pair", "file aisp.toml", "flag".
@@ -61,12 +62,15 @@ struct Manifest {
   std::map<std::string, std::string> environment;  // allow-listed variables
   std::vector<Setting> configuration;
   std::optional<Shard> shard;
+  std::vector<std::string> processes;  // the host of each, of a run that a launcher started; rank i of a pair ran in the i-th
   // For a run that `aisp merge` made: the manifests of its parts, each with its machine's name, unique in the run. The fields
   // outside hold what all have in common.
   std::vector<Manifest> machines;
   std::string machine;
 };
 
+void to_json(nlohmann::json& json, const ManifestGpu& gpu);
+void from_json(const nlohmann::json& json, ManifestGpu& gpu);
 void to_json(nlohmann::json& json, const Manifest& manifest);
 void from_json(const nlohmann::json& json, Manifest& manifest);
 void to_json(nlohmann::json& json, const Setting& setting);

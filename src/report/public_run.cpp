@@ -166,7 +166,8 @@ evidence::Manifest redacted(const evidence::Manifest& manifest, const Redactor& 
   m.branch.clear();
   m.command_line.clear();
   m.environment.clear();
-  for (evidence::ManifestGpu& gpu : m.gpus) gpu.uuid = gpu.pci = "";
+  m.processes.clear();
+  for (evidence::ManifestGpu& gpu : m.gpus) gpu.uuid = gpu.pci = gpu.host = "";
   // The name of a library's file says its version, its folder says where somebody lives.
   for (auto& [name, file] : m.libraries) file = file.substr(file.rfind('/') + 1);
   for (evidence::Manifest& machine : m.machines) machine = redacted(machine, redact);
@@ -186,8 +187,12 @@ void number_machines(evidence::RunRecord& run) {
 }
 
 void add_names(const evidence::Manifest& m, std::vector<std::string>& words) {
-  words.push_back(m.hostname);
-  words.push_back(m.hostname.substr(0, m.hostname.find('.')));
+  std::vector<std::string> hosts = m.processes;
+  hosts.push_back(m.hostname);
+  for (const std::string& host : hosts) {
+    words.push_back(host);
+    words.push_back(host.substr(0, host.find('.')));
+  }
   for (const evidence::ManifestGpu& gpu : m.gpus) {
     words.push_back(gpu.uuid);
     words.push_back(gpu.pci);

@@ -93,15 +93,15 @@ std::vector<int> ordinals_of(const std::vector<std::string>& uuids, const machin
 std::optional<machine::Obstacle> unfit_gpus(const Processes& ranks) {
   std::set<std::string> taken;
   for (const run::Process& process : ranks) {
-    if (process.gpu.empty())
+    if (process.gpu.uuid.empty())
       return machine::Obstacle{"needs a GPU for each rank, and " + run::name_of(process) + " has none",
                                "give each process a GPU of its own, as with srun --gpus-per-task=1"};
-    if (!taken.insert(process.gpu).second)
+    if (!taken.insert(process.gpu.uuid).second)
       return machine::Obstacle{"needs a GPU for each rank, and " + run::name_of(process) + " has that of another process",
                                "start one process for each GPU"};
-    if (process.gpu_name != ranks.front().gpu_name)
+    if (process.gpu.name != ranks.front().gpu.name)
       return machine::Obstacle{fmt::format("needs GPUs of one kind: {} has {}, {} has {}", run::name_of(ranks.front()),
-                                           ranks.front().gpu_name, run::name_of(process), process.gpu_name),
+                                           ranks.front().gpu.name, run::name_of(process), process.gpu.name),
                                "start the processes on machines of one kind"};
   }
   return std::nullopt;
@@ -122,7 +122,7 @@ std::optional<machine::Obstacle> unmet_by_world(const Pair& pair, const machine:
   if (needs.peer_access && seen.size() < ranks.size())
     return machine::Obstacle{"needs peer access between the GPUs of its ranks, and process 0 does not see them all",
                              "start the processes on one machine, each with all of its GPUs visible"};
-  return machine::unmet(needs, pair.device, machine, needs.peer_access ? seen : ordinals_of({ranks.front().gpu}, machine),
+  return machine::unmet(needs, pair.device, machine, needs.peer_access ? seen : ordinals_of({ranks.front().gpu.uuid}, machine),
                         has_library);
 }
 
@@ -145,7 +145,7 @@ std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<
 
 std::vector<std::string> gpus_of_ranks(const Processes& processes, int ranks) {
   std::vector<std::string> uuids;
-  for (int rank = 0; rank < ranks; ++rank) uuids.push_back(processes[static_cast<std::size_t>(rank)].gpu);
+  for (int rank = 0; rank < ranks; ++rank) uuids.push_back(processes[static_cast<std::size_t>(rank)].gpu.uuid);
   return uuids;
 }
 

@@ -32,8 +32,8 @@ std::vector<run::Process> four_processes() {
   std::vector<run::Process> processes;
   for (int i = 0; i < 4; ++i) {
     run::Process process{.index = i, .count = 4, .host = i < 2 ? "near" : "far", .clock = i < 2 ? "1" : "2"};
-    process.gpu = "GPU-" + std::to_string(1111 * (i + 1));
-    process.gpu_name = "H200";
+    process.gpu.uuid = "GPU-" + std::to_string(1111 * (i + 1));
+    process.gpu.name = "H200";
     processes.push_back(process);
   }
   return processes;
@@ -68,12 +68,12 @@ TEST(PlaceRanks, NeedsAsManyProcessesAsRanks) {
 
 TEST(PlaceRanks, NeedsAGpuOfOneKindForEach) {
   std::vector<run::Process> processes = four_processes();
-  processes[3].gpu_name = "H100";
+  processes[3].gpu.name = "H100";
   EXPECT_EQ(placed(gpu_ranks, processes).obstacle,
             "needs GPUs of one kind: process 0 on near has H200, process 3 on far has H100");
-  processes[2].gpu = processes[0].gpu;
+  processes[2].gpu.uuid = processes[0].gpu.uuid;
   EXPECT_THAT(placed(gpu_ranks, processes).obstacle, HasSubstr("process 2 on far has that of another process"));
-  processes[1].gpu.clear();
+  processes[1].gpu.uuid.clear();
   EXPECT_THAT(placed(gpu_ranks, processes).obstacle, HasSubstr("process 1 on near has none"));
 }
 

@@ -89,6 +89,8 @@ Exit run(const RunOptions& options, const std::vector<std::string>& command_line
   }
   if (configuration.in_process && !options.gate.against.empty())
     throw base::Error{Exit::usage, "--against measures in child processes of both executables; leave --in-process out"};
+  if (world != nullptr && !options.gate.against.empty())
+    throw base::Error{base::Exit::usage, "--against measures in one process; add --rendezvous none, or leave the launcher out"};
   note_standing_settings(configuration);
   base::install_interrupt_handlers();
   // Complains of GPUs that do not exist before a folder is made.

@@ -33,14 +33,16 @@ static void describe(Process& process, Visitor& visit) {
   visit("build", process.build);
   visit("command_line", process.command_line);
   visit("gpus", process.gpus);
-  visit("gpu", process.gpu);
-  visit("gpu_name", process.gpu_name);
 }
 
-void to_json(nlohmann::json& json, const Process& process) { json = base::json_of(process); }
+void to_json(nlohmann::json& json, const Process& process) {
+  json = base::json_of(process);
+  json["gpu"] = process.gpu;
+}
 void from_json(const nlohmann::json& json, Process& process) {
   base::JsonReader reader{json, "process"};
   describe(process, reader);
+  json.at("gpu").get_to(process.gpu);
 }
 
 void to_json(nlohmann::json& json, const RankOrder& order) { json = {{"request", order.request}, {"lock_gpu", order.lock_gpu}}; }

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/system/message_link.hpp"
+#include "evidence/manifest.hpp"
 #include "run/parent/supervisor.hpp"
 
 namespace aisp::run {
@@ -35,7 +36,7 @@ struct Process {
   std::string build;
   std::vector<std::string> command_line;
   std::vector<std::string> gpus;  // UUIDs of all that it may use
-  std::string gpu, gpu_name;      // the one of its rank; empty: none
+  evidence::ManifestGpu gpu;      // its rank's; without a UUID: none
 };
 void to_json(nlohmann::json& json, const Process& process);
 void from_json(const nlohmann::json& json, Process& process);

@@ -8,6 +8,7 @@
 #include <aisp/library.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -15,18 +16,6 @@
 #include "machine/library/library_search.hpp"
 
 namespace aisp::suite {
-namespace {
-
-void add_build(evidence::Manifest& manifest) {
-  const base::BuildInfo& build = base::build_info();
-  manifest.aisp_version = build.version;
-  manifest.commit = build.git_commit;
-  manifest.branch = build.git_branch;
-  manifest.dirty = build.git_dirty;
-  manifest.build_type = build.build_type;
-  manifest.compilers = std::string{build.cxx_compiler} + ", nvcc " + std::string{build.cuda_compiler};
-  manifest.cuda_architectures = build.cuda_architectures;
-}
 
 evidence::ManifestGpu describe(const machine::Gpu& gpu) {
   const machine::GpuCondition condition = gpu.condition.value_or(machine::GpuCondition{});
@@ -44,6 +33,30 @@ evidence::ManifestGpu describe(const machine::Gpu& gpu) {
   described.power_limit_w = condition.power_limit_w.value_or(0);
   described.mig = gpu.mig;
   return described;
+}
+
+namespace {
+
+void add_build(evidence::Manifest& manifest) {
+  const base::BuildInfo& build = base::build_info();
+  manifest.aisp_version = build.version;
+  manifest.commit = build.git_commit;
+  manifest.branch = build.git_branch;
+  manifest.dirty = build.git_dirty;
+  manifest.build_type = build.build_type;
+  manifest.compilers = std::string{build.cxx_compiler} + ", nvcc " + std::string{build.cuda_compiler};
+  manifest.cuda_architectures = build.cuda_architectures;
+}
+
+void add_processes(evidence::Manifest& manifest, const std::vector<run::Process>& processes) {
+  for (const run::Process& process : processes) {
+    manifest.processes.push_back(process.host);
+    if (process.gpu.uuid.empty() ||
+        std::ranges::find(manifest.gpus, process.gpu.uuid, &evidence::ManifestGpu::uuid) != manifest.gpus.end())
+      continue;
+    manifest.gpus.push_back(process.gpu);
+    manifest.gpus.back().host = process.host;
+  }
 }
 
 void add_machine(evidence::Manifest& manifest, const machine::Machine& machine, const std::vector<int>& gpus) {
@@ -114,6 +127,7 @@ evidence::Manifest make_manifest(const Task& task, const std::vector<int>& gpus)
   manifest.environment = evidence::recorded_environment(environ);
   manifest.configuration = flat_configuration(task.configuration);
   manifest.shard = task.shard;
+  if (task.world != nullptr) add_processes(manifest, task.world->processes());
   return manifest;
 }
 

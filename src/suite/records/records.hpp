@@ -61,6 +61,8 @@ class Records {
   std::optional<base::AppendFile> log_;
 };
 
+evidence::ManifestGpu describe(const machine::Gpu& gpu);
+
 // Returns a manifest without the run's name and start. `gpus`: ordinals of those the run may use.
 evidence::Manifest make_manifest(const Task& task, const std::vector<int>& gpus);
 

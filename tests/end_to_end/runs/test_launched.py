@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several processes that a launcher started: they are one run with one report and one exit status, whatever happens to one of them.
 The variables are torchrun's; test_launchers.py has real launchers."""
+import json
 import os
 import pathlib
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import time
 
 from harness import AISP, FIXTURES, QUICK, EndToEnd, Finished, everything_said, free_port
+from schemas import mistakes
 
 HOST = socket.gethostname()
 
@@ -51,6 +53,7 @@ class Launched(EndToEnd):
         return ended
 
     def launch(self, count, *targets, command="run", flags=()):
+        """Starts processes that are alike and waits for their ends."""
         quick = QUICK if command == "run" else []
         words = [command, *targets, *quick, *flags]
         return self.end([self.begin(index, count, *words) for index in range(count)])
@@ -95,6 +98,9 @@ class OneRun(Launched):
         self.assertEqual(ranks["sizes"], {"ranks": 2})
         self.assertTrue((ended[0].folder / (ranks["log"] + ".rank_1")).exists())
         self.assertIn("needs 3 processes, and the launcher started 2", ended[0].pair("ch94:rank_unsupported")["reason"])
+        manifest = json.loads((ended[0].folder / "manifest.json").read_text())
+        self.assertEqual(mistakes(manifest, "manifest"), [])
+        self.assertEqual(manifest["processes"], [HOST, HOST])
 
     def test_eight_processes_verify(self):
         ended = self.launch(8, "ch94:eight_ranks", "ch94:some_ranks", command="verify")
@@ -136,8 +142,12 @@ class OneRun(Launched):
         self.assert_code(finished, 0)
         self.assertEqual(finished.pair("ch90:equal")["status"], "passed")
 
-    def test_the_list_comes_once(self):
-        ended = self.launch(2, "ch94:two_ranks", flags=("--list",))
+    def test_the_list_comes_once_and_beside_the_store_of_torchrun(self):
+        words = ("run", "ch94:two_ranks", "--list")
+        with socket.socket() as store:
+            store.bind(("127.0.0.1", self.port))
+            store.listen()
+            ended = self.end([self.begin(index, 2, *words, TORCHELASTIC_RUN_ID=f"{os.getpid()}") for index in range(2)])
         self.assert_codes(ended, 0)
         self.assertIn("ch94:two_ranks", ended[0].out)
         self.assert_silent(ended[1:])
@@ -164,14 +174,25 @@ class ProcessGone(Launched):
         self.assertEqual(ended.pair("ch90:equal")["status"], "passed")
         self.assertEqual(ended.pair("ch94:rank_hung")["status"], "crashed")
         self.assertEqual(ended.pair("ch94:two_ranks")["reason"], f"rank 1: process 1 on {HOST} is gone")
-        return second, ended.pair("ch94:rank_hung")["reason"]
+        return second, ended, ended.pair("ch94:rank_hung")["reason"]
 
     def test_killed(self):
-        _, reason = self.lose_the_second(signal.SIGKILL, "--timeout-multiplier", "0.1")
+        _, ended, reason = self.lose_the_second(signal.SIGKILL, "--timeout-multiplier", "0.1")
         self.assertEqual(reason, f"rank 1: process 1 on {HOST} is gone")
+        self.hide_the_host(ended.folder)
+
+    def hide_the_host(self, folder):
+        """A public report names no host of the run's processes."""
+        manifest = json.loads((folder / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps({**manifest, "processes": [HOST, "seventh-node"]}))
+        results = (folder / "results.jsonl").read_text()
+        (folder / "results.jsonl").write_text(results.replace(f"process 1 on {HOST}", "process 1 on seventh-node"))
+        for flags, shown in (((), True), (("--public",), False)):
+            self.assert_code(self.call("report", folder.name, "--html", "page.html", *flags), 0)
+            self.assertEqual("seventh-node" in (self.work / "page.html").read_text(), shown)
 
     def test_stopped(self):
-        second, reason = self.lose_the_second(signal.SIGSTOP, "--timeout-multiplier", "0.1")
+        second, _, reason = self.lose_the_second(signal.SIGSTOP, "--timeout-multiplier", "0.1")
         self.assertIn(f"process 1 on {HOST} did not answer for 5 s", reason)
         second.send_signal(signal.SIGCONT)
         other = self.end([second])[0]
@@ -241,6 +262,7 @@ class NoRun(Launched):
         ended = self.end([first, second])
         self.assert_codes(ended, 4)
         self.assert_one_error_line(ended[0], "1 of 2 processes did not come", "1 of another job turned away")
+        self.assertIn(f"torchrun counts 2 processes; waiting for the others at 127.0.0.1:{self.port}", ended[0].err)
         self.assert_one_error_line(ended[1], "turned away process 1")
 
     def test_bad_input(self):
