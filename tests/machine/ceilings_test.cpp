@@ -194,8 +194,7 @@ TEST(Ceilings, EachHasItsSource) {
   Ceilings measured = unknown;
   measured.from.memory = CeilingFrom::measured;
   EXPECT_EQ(from(memory, measured), CeilingFrom::measured);
-  const Cost phases[] = {memory, arithmetic};
-  EXPECT_EQ(from({.phases = phases}, measured), CeilingFrom::guess) << "the worst of all phases";
+  EXPECT_EQ(from(in_turn({memory, arithmetic}), measured), CeilingFrom::guess) << "the worst of all phases";
 }
 
 TEST(ImpossibleTime, ShowsItsArithmetic) {

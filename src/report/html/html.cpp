@@ -9,6 +9,7 @@
 #include "base/deflate.hpp"
 #include "base/digest.hpp"
 #include "base/text.hpp"
+#include "evidence/run_summary.hpp"
 #include "report/html/page_frame.hpp"
 #include "report/html/parts.hpp"
 #include "report/html/text.hpp"
@@ -77,14 +78,13 @@ std::string allowed(const std::string& content) { return "'sha256-" + base::base
 
 std::string summary_part(const HtmlReport& report) {
   const evidence::Manifest& m = report.run.manifest;
-  double pairs_s = 0;
-  for (const PairResult& pair : report.run.pairs) pairs_s += pair.wall_s;
   std::string lines;
   if (m.machines.empty()) lines = tag("p", escaped(machine_line(m)));
   for (const evidence::Manifest& machine : m.machines) lines += tag("p", escaped(machine.machine + ": " + machine_line(machine)));
   lines += tag("p",
-               escaped(fmt::format("Started {}, {} in pairs; aisp {} ({}{})", m.started_utc, base::human_duration(pairs_s),
-                                   m.aisp_version, m.commit.substr(0, 12), m.dirty ? ", modified" : "")),
+               escaped(fmt::format("Started {}, took {}; aisp {} ({}{})", m.started_utc,
+                                   base::human_duration(evidence::wall_s_of(report.run.pairs)), m.aisp_version,
+                                   m.commit.substr(0, 12), m.dirty ? ", modified" : "")),
                "class=\"note\"");
   if (report.is_public)
     lines += tag("p", "Host names, users, paths, environment and serial numbers were left out of this report.", "class=\"note\"");
