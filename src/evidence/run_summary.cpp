@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/text.hpp"
 #include "evidence/fields.hpp"
@@ -224,11 +225,29 @@ SpeedupRange range_of_lessons(const SuiteResult& suite) {
   return range_where(suite.pairs, [](const PairResult&) { return true; });
 }
 
+static const VariantResult* library_beside(const PairResult& pair, const VariantResult& variant) {
+  if (!variant.library_share) return nullptr;
+  const auto library = std::ranges::find(pair.variants, variant.library_share->library, &VariantResult::name);
+  return library != pair.variants.end() && library->speedup ? &*library : nullptr;
+}
+
+std::string why_no_yardstick(const PairResult& pair) {
+  constexpr double other_work = 1.25;
+  const VariantResult* best = best_variant(pair);
+  const VariantResult* library = best == nullptr ? nullptr : library_beside(pair, *best);
+  if (library == nullptr) return {};
+  if (library->speedup->verdict == Verdict::slower)
+    return fmt::format("slower than the baseline: {}x", base::significant(library->speedup->value));
+  for (const auto& [name, own, of_library] :
+       {std::tuple{"bytes", best->cost.bytes, library->cost.bytes}, {"FLOPs", best->cost.flops, library->cost.flops}})
+    if (own > 0 && of_library / own >= other_work)
+      return fmt::format("another algorithm: {}x the {}", base::significant(of_library / own), name);
+  return {};
+}
+
 bool has_competitive_library(const PairResult& pair) {
   const VariantResult* best = best_variant(pair);
-  if (best == nullptr || !best->library_share) return false;
-  const auto library = std::ranges::find(pair.variants, best->library_share->library, &VariantResult::name);
-  return library != pair.variants.end() && library->speedup && library->speedup->verdict != Verdict::slower;
+  return best != nullptr && library_beside(pair, *best) != nullptr && why_no_yardstick(pair).empty();
 }
 
 int RunSummary::chapters_tested() const {

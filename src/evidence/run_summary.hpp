@@ -48,14 +48,17 @@ struct LimitReach {
 };
 inline constexpr double near_limit_percent = 90;
 
-// The pairs whose best variant is level with the fastest library or ahead, of those with a library that beats their baseline.
+// The pairs whose best variant is level with the fastest library or ahead, of those with a library that is a yardstick.
 struct LibraryStanding {
   int level = 0, of = 0;
-  int slow_libraries = 0;  // pairs left out because the library is slower than their baseline
+  int slow_libraries = 0;  // pairs left out because the library is none: why_no_yardstick()
 };
 inline constexpr double level_percent = 99;
 
-// Whether a pair's best variant may be counted beside a library: a call that is slower than the baseline is no yardstick.
+// Returns why the library beside a pair's best variant is no yardstick: it is slower than the baseline, or it does other work, by
+// its declared bytes or FLOPs; empty if it is one, or there is none.
+std::string why_no_yardstick(const PairResult& pair);
+// Whether a pair's best variant may be counted beside a library.
 bool has_competitive_library(const PairResult& pair);
 
 // The resource, and the number of variants whose lower bound stands on a guess of its rate.

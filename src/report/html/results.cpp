@@ -73,8 +73,7 @@ std::string floor_cell(const VariantResult& variant) {
   if (!variant.floor) return cell(5, "");
   const evidence::Floor& floor = *variant.floor;
   return cell(5,
-              bar("floor", floor.percent) + fmt::format("{}{:.0f}\u00a0% <small>{}</small>", guess_mark(floor.ceiling_from),
-                                                        floor.percent, escaped(floor.limiter)),
+              bar("floor", floor.percent) + fmt::format("{:.0f}\u00a0% <small>{}</small>", floor.percent, escaped(floor.limiter)),
               floor.percent);
 }
 
