@@ -140,7 +140,7 @@ constexpr Term terms[] = {
     {"change", "better", "of `compare`: the opposite of worse"},
     {"change", "slightly_better", "of `compare`: the opposite of slightly worse"},
     {"change", "perhaps_better", "of `compare`: the opposite of perhaps worse"},
-    {"change", "the_host_decides",
+    {"change", "host_decides",
      "of `compare` and `analyze`: the CPU, its memory or the system decide the time, which one process on each side cannot tell "
      "from chance; shown, never a regression"},
     {"change", "single_readings",

@@ -49,9 +49,9 @@ TEST(DoingText, SaysHowFarSamplingIs) {
   progress.rounds.interval_percent = 1.81;
   EXPECT_EQ(doing_text(progress), "interval 1.8 % (until 1 %), 0.2 of 3 s");
   progress.rounds.spent_s = 3.2;
-  EXPECT_EQ(doing_text(progress), "interval 1.8 % (until 1 %), 3.0 of 3 s");
+  EXPECT_EQ(doing_text(progress), "interval 1.8 % (until 1 %), 3.2 s, 3 s were planned");
   progress.rounds.wanted_percent = 0;
-  EXPECT_EQ(doing_text(progress), "round 3 of 20, 3.0 of 3 s") << "the interval ends nothing";
+  EXPECT_EQ(doing_text(progress), "round 3 of 20, 3.2 s, 3 s were planned") << "the interval ends nothing";
 }
 
 constexpr Pair pair_on(Device device) {

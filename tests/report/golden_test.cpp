@@ -88,6 +88,22 @@ TEST(Reports, NoSpeedupForAPairThatDidNotPass) {
       EXPECT_EQ(text.find(best), std::string::npos) << text;
 }
 
+TEST(Reports, WhatStandsOnAGuessSaysSo) {
+  evidence::SuiteResult suite;
+  suite.pairs = {sample::passed_pair()};
+  evidence::PairResult& pair = suite.pairs[0];
+  pair.lesson = "tiled";
+  const char* marked = "~93 % of memory (~4.25 TB/s)";
+  for (const std::string& text : {suite_markdown(suite, {}), pair_markdown(pair), pair_line(pair, base::Painter{})})
+    EXPECT_THAT(text, testing::Not(testing::HasSubstr(marked))) << "measured";
+  pair.variants[1].floor->ceiling_from = evidence::CeilingFrom::guess;
+  for (const std::string& text : {suite_markdown(suite, {}), pair_markdown(pair), pair_line(pair, base::Painter{})})
+    EXPECT_THAT(text, testing::HasSubstr(marked));
+  EXPECT_THAT(suite_csv(suite, {}), testing::HasSubstr(",guess,"));
+  for (const std::string& text : {suite_markdown(suite, {}), summary(suite, {}, base::Painter{})})
+    EXPECT_THAT(text, testing::HasSubstr("No measured ceiling for memory: "));
+}
+
 TEST(Console, ALessonThatCouldNotRunIsNamedAndOutOfTheMean) {
   evidence::PairResult pair = sample::passed_pair();
   pair.variants[2].status = evidence::Status::skipped;

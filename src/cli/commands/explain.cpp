@@ -242,7 +242,8 @@ std::string as_written(std::string_view word) {
 
 // Headings of reports that are words, where files have the name of a field.
 std::string field_of(const std::string& word) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> headings{{{"limited_by", "held_back_by"},
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> headings{{{"limited_by", "held_back_by"},
+                                                                                   {"the_host_decides", "host_decides"},
                                                                                    {"lower_bound", "floor"},
                                                                                    {"of_the_lower_bound", "percent_of_floor"},
                                                                                    {"of_its_lower_bound", "percent_of_floor"},

@@ -16,7 +16,7 @@
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "evidence/json.hpp"
-#include "evidence/run_record.hpp"
+#include "evidence/run_summary.hpp"
 #include "suite/records/run_folder.hpp"
 #include "suite/selection/select.hpp"
 
@@ -49,6 +49,7 @@ std::vector<Roofline> rooflines_of_run(const RooflineOptions& options, const std
     note(fmt::format("aisp: {} of {} did not pass or {} not timed; left out", run.pairs.size() - kept,
                      base::plural(run.pairs.size(), "pair"), run.pairs.size() - kept == 1 ? "was" : "were"));
   if (reduced > 0) note(fmt::format("aisp: {} did not run at full size", base::plural(reduced, "pair")));
+  if (const std::string guessed = guessed_ceilings_text(evidence::summarize(run)); !guessed.empty()) note("aisp: " + guessed);
   std::vector<Roofline> rooflines = report::rooflines(all, {}, chapters);
   report::take_floors(rooflines, run.pairs);
   return rooflines;

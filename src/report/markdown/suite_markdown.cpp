@@ -59,9 +59,10 @@ std::string overview(const evidence::RunSummary& summary) {
                fmt::format("{} of {}{}", summary.limit.near, summary.limit.of,
                            left_out(summary.limit.guessed, "the ceiling is a guess"))});
   if (summary.library.of + summary.library.slow_libraries > 0)
-    table.add({"best variants level with a library or faster",
-               fmt::format("{} of {}{}", summary.library.level, summary.library.of,
-                           left_out(summary.library.slow_libraries, "the library is slower than the baseline"))});
+    table.add(
+        {"best variants level with a library or faster",
+         fmt::format("{} of {}{}", summary.library.level, summary.library.of,
+                     left_out(summary.library.slow_libraries, "the library is slower than the baseline or does other work"))});
   table.add({"time", base::human_duration(summary.wall_s)});
   return table.text();
 }
