@@ -79,7 +79,7 @@ std::string floor_cell(const PairResult& pair, const VariantResult& variant) {
   return cell(5,
               bar("floor", floor.percent) +
                   fmt::format("{}{:.0f}\u00a0% <small>{}</small>", about, floor.percent, escaped(floor.limiter)) +
-                  (gap ? fmt::format("<br><small>gap closed {}{:.0f}\u00a0%</small>", about, gap->value) : ""),
+                  (gap ? fmt::format(" <small>gap {}{:.0f}\u00a0% closed</small>", about, gap->value) : ""),
               floor.percent);
 }
 
@@ -92,7 +92,7 @@ std::string library_cell(const PairResult& pair, const VariantResult& variant) {
 }
 
 std::string link_to(const PairResult& pair) {
-  return fmt::format("<a href=\"#{}\">{}</a>", id_of(label_in_run(pair)), escaped(label_of(pair)));
+  return fmt::format("<a href=\"#{}\">{}</a>", id_of(label_in_run(pair)), breakable(label_of(pair)));
 }
 
 std::string opened(const PairResult& pair, std::string_view outcome, std::string_view role, bool leads) {
@@ -223,7 +223,7 @@ std::string results_section(const HtmlReport& report) {
                      "bound is the time that the declared work takes at the ceilings of this machine; ~ marks a ceiling that is "
                      "a guess. Above "
                      "98\u00a0% a variant is at its ceiling, and a little more than 100\u00a0% is the tolerance of the two "
-                     "measurements. The gap closed is the part of the way from the baseline to the lower bound. The library was "
+                     "measurements. The gap is that between the baseline and the lower bound. The library was "
                      "timed in the same rounds. The variant shown is the one that teaches the pair's lesson.",
                      "class=\"note\""),
              "id=\"results\"") +
