@@ -48,8 +48,6 @@ std::vector<Shown> shown_of(const HtmlReport& report) {
   return all;
 }
 
-std::string short_link(const PairResult& pair) { return link_to(pair, breakable(label_of(pair))); }
-
 std::string tile(const std::string& figure, const std::string& words, std::string_view css_class = {}) {
   return fmt::format("<div class=\"tile {}\"><strong>{}</strong><span>{}</span></div>", css_class, figure, words);
 }
@@ -109,7 +107,7 @@ std::string banners(const HtmlReport& report, const RunSummary& summary) {
   std::vector<std::string> wrong;
   for (const PairResult& pair : report.run.pairs)
     if (pair.status != evidence::Status::passed && pair.status != evidence::Status::skipped)
-      wrong.push_back(short_link(pair) + " " + badge(pair.status));
+      wrong.push_back(link_to(pair) + " " + badge(pair.status));
   if (!wrong.empty())
     text += tag("p", fmt::format("<a href=\"#problems\">No result</a>: {}", base::join(wrong, ", ")), "class=\"banner\"");
   add(guessed_ceilings_text(summary));
@@ -129,7 +127,7 @@ std::string pair_list(const std::string& title, std::span<const Shown> pairs) {
                                   ? time_text(before) + " \u2192 " + time_text(shown.lesson->timing->summary.median)
                                   : "";
     rows +=
-        tag("tr", tag("td", short_link(*shown.pair) + "<br>" + tag("small", breakable(shown.lesson->name))) +
+        tag("tr", tag("td", link_to(*shown.pair) + "<br>" + tag("small", breakable(shown.lesson->name))) +
                       tag("td", tag("b", base::significant(shown.lesson->speedup->value) + "x") + "<br>" + tag("small", times),
                           "class=\"number\"") +
                       tag("td", gap_text(shown), "class=\"number\"")) +
@@ -174,7 +172,7 @@ std::string next_steps(const HtmlReport& report, const RunSummary& summary, cons
   add(command("aisp compare OTHER " + run) + " compares two runs, pair by pair.");
   if (const Shown* pair = furthest_from_its_limit(all))
     add(fmt::format("{} is furthest from the machine's limit ({:.0f}\u00a0%): {} counts what holds it back.",
-                    short_link(*pair->pair), pair->best->floor->percent,
+                    link_to(*pair->pair), pair->best->floor->percent,
                     command(fmt::format("aisp run -t {} --profile full", pair->pair->target))));
   add("<a href=\"#pairs\">Pairs</a> show the lesson of each: its steps, its samples and the page that teaches it.");
   return tag("div", tag("h2", "What next") + tag("ul", items), "class=\"panel next\"");
@@ -225,7 +223,7 @@ std::string uncounted_libraries(const std::vector<Shown>& all) {
     const std::string reason = evidence::why_no_yardstick(*shown.pair);
     if (reason.empty()) continue;
     ++count;
-    rows += row({short_link(*shown.pair), breakable(shown.best->library_share->library), escaped(reason)});
+    rows += row({link_to(*shown.pair), breakable(shown.best->library_share->library), escaped(reason)});
   }
   if (count == 0) return {};
   return folded(fmt::format("Not counted: {} whose library call is no yardstick", base::plural(count, "pair")),

@@ -79,7 +79,7 @@ std::string floor_cell(const PairResult& pair, const VariantResult& variant) {
   return cell(5,
               bar("floor", floor.percent) +
                   fmt::format("{}{:.0f}\u00a0% <small>{}</small>", about, floor.percent, escaped(floor.limiter)) +
-                  (gap ? fmt::format("<br><small>gap closed {}{:.0f}\u00a0%</small>", about, gap->value) : ""),
+                  (gap ? fmt::format(" <small>gap {}{:.0f}\u00a0% closed</small>", about, gap->value) : ""),
               floor.percent);
 }
 
@@ -111,7 +111,7 @@ std::string row_of(const PairResult& pair, const VariantResult& variant, bool le
   const std::string rest = leads && !passed ? why(pair)
                                             : floor_cell(pair, variant) + library_cell(pair, variant) +
                                                   cell(7, variant.floor ? escaped(variant.floor->held_back_by) : "");
-  return opened(pair, outcome, role, leads) + cell(0, link_to(pair, escaped(label_of(pair)))) +
+  return opened(pair, outcome, role, leads) + cell(0, link_to(pair)) +
          cell(1, breakable(variant.name) + fmt::format(" <small>{}</small>", escaped(standing_text(pair, variant)))) +
          cell(2, variant.timing ? time_text(variant.timing->summary.median) : "-",
               variant.timing ? variant.timing->summary.median : NAN) +
@@ -121,7 +121,7 @@ std::string row_of(const PairResult& pair, const VariantResult& variant, bool le
 // The variant that the pair is about first, then the rest as the pair has them.
 std::string rows_of(const PairResult& pair, const Scales& scales, std::size_t most) {
   if (pair.variants.empty()) {
-    return opened(pair, to_string(pair.status), "", true) + cell(0, link_to(pair, escaped(label_of(pair)))) + cell(1, "") + cell(2, "") + cell(3, "") +
+    return opened(pair, to_string(pair.status), "", true) + cell(0, link_to(pair)) + cell(1, "") + cell(2, "") + cell(3, "") +
            cell(4, badge(pair.status)) + why(pair) + "</tr>\n";
   }
   std::vector<const VariantResult*> variants;
@@ -219,7 +219,7 @@ std::string results_section(const HtmlReport& report) {
                      "bound is the time that the declared work takes at the ceilings of this machine; ~ marks a ceiling that is "
                      "a guess. Above "
                      "98\u00a0% a variant is at its ceiling, and a little more than 100\u00a0% is the tolerance of the two "
-                     "measurements. The gap closed is the part of the way from the baseline to the lower bound. The library was "
+                     "measurements. The gap is that between the baseline and the lower bound. The library was "
                      "timed in the same rounds. The variant shown is the one that teaches the pair's lesson.",
                      "class=\"note\""),
              "id=\"results\"") +

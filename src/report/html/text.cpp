@@ -45,8 +45,8 @@ std::string id_of(std::string_view text) {
   return id;
 }
 
-std::string link_to(const evidence::PairResult& pair, std::string_view content) {
-  return tag("a", content, fmt::format("href=\"#{}\"", id_of(label_in_run(pair))));
+std::string link_to(const evidence::PairResult& pair) {
+  return tag("a", breakable(label_of(pair)), fmt::format("href=\"#{}\"", id_of(label_in_run(pair))));
 }
 
 std::string tag(std::string_view name, std::string_view content, std::string_view attributes) {

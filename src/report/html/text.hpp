@@ -19,8 +19,8 @@ std::string id_of(std::string_view text);
 
 // Escaped; its lines may end after an underscore.
 std::string breakable(std::string_view name);
-// Leads to the pair's own part of the page. `content` is HTML already.
-std::string link_to(const evidence::PairResult& pair, std::string_view content);
+// The pair's name, which leads to its own part of the page.
+std::string link_to(const evidence::PairResult& pair);
 
 // Contents are HTML already.
 std::string tag(std::string_view name, std::string_view content, std::string_view attributes = {});

@@ -115,6 +115,7 @@ class InABrowser(Report):
         for i in range(self.pairs):
             pair = json.loads(line)
             pair["target"] = pair["target"] if i == 0 else f"ch{i % 20 + 1:02}:pair_{i}"
+            pair["target"] += "_whose_name_is_as_long_as_any" if i == 5 else ""
             pair["chapter"], pair["name"] = pair["target"].split(":")
             pair["gpu_states"] = [{"memory_clock_mhz": 3201, "power_w": 400.0 + r % 7, "sm_clock_mhz": 1980 - r, "temperature_c": 40,
                                    "throttle_reasons": 4} for r in range(300)]
@@ -164,6 +165,8 @@ class InABrowser(Report):
                     self.assertLess(min(load_ms), 1000)
                     self.open_everything()
                     self.assertLessEqual(self.browser.ask("document.documentElement.scrollWidth"), width)
+                    beyond = "document.querySelector('#results-table').offsetWidth - document.querySelector('.results').offsetWidth"
+                    self.assertLessEqual(self.browser.ask(beyond), 0)
                     back = self.browser.ask("getComputedStyle(document.body).backgroundColor")
                     self.assertEqual(sum(int(c) for c in back[4:-1].split(",")) < 384, dark, back)
                     if pictures:
