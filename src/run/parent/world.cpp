@@ -150,7 +150,12 @@ bool World::greet(base::MessageLink& stranger) {
   Process process;
   try {
     if (messages.front().kind != world_hello || messages.front().what != secret_) throw Error{Exit::unfit, "a stranger"};
-    process = evidence::parse_json(messages.front().body, "a process").get<Process>();
+    const nlohmann::json told = evidence::parse_json(messages.front().body, "a process");
+    told.at("index").get_to(process.index);
+    told.at("host").get_to(process.host);
+    told.at("build").get_to(process.build);
+    // The rest may have another form in another build.
+    if (process.build == processes_.front().build) process = told.get<Process>();
   } catch (const std::exception&) {
     stranger.close();
     return false;
@@ -165,6 +170,9 @@ void World::take(Process process, base::MessageLink link) {
     refused_ = std::move(link);
     throw Error{status, why};
   };
+  if (process.build != first.build)
+    refuse(Exit::unfit, fmt::format("{} is another build of aisp ({}) than process 0 ({}); start one build everywhere",
+                                    name_of(process), process.build, first.build));
   const auto place = static_cast<std::size_t>(process.index);
   if (process.count != first.count || process.index < 1 || place >= links_.size())
     refuse(Exit::unfit,
@@ -175,9 +183,6 @@ void World::take(Process process, base::MessageLink link) {
            fmt::format("two processes have number {}: one on {}, one on {}; start all with one launcher, which numbers "
                        "them",
                        process.index, processes_[place].host, process.host));
-  if (process.build != first.build)
-    refuse(Exit::unfit, fmt::format("{} is another build of aisp ({}) than process 0 ({}); start one build everywhere",
-                                    name_of(process), process.build, first.build));
   if (process.command_line != first.command_line)
     refuse(Exit::usage,
            fmt::format("{} was started as '{}', process 0 as '{}'; give all processes the same arguments, or run each "
