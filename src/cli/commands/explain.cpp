@@ -160,9 +160,14 @@ json pair_json(const pair::Entry& entry, const std::string& folder) {
 }
 
 std::string expectation_line(const json& entry) {
-  return fmt::format("{} on {}: {:.3g}x, further runs from {:.3g} to {:.3g}, recorded {}{}", entry["variant"].get<std::string>(),
-                     entry["hardware"].get<std::string>(), entry["speedup"].get<double>(), entry["speedup_low"].get<double>(),
-                     entry["speedup_high"].get<double>(), entry["date_utc"].get<std::string>().substr(0, 10),
+  constexpr double widest = 1.5;
+  const auto number = [&](const char* name) { return entry[name].get<double>(); };
+  const double low = number("speedup_low"), high = number("speedup_high");
+  const std::string range = high < widest * low ? fmt::format("further runs from {:.3g} to {:.3g}", low, high)
+                                                : std::string{"too few or too different runs to expect a range"};
+  return fmt::format("{} on {}: {:.3g}x, {}, recorded {}{}", entry["variant"].get<std::string>(),
+                     entry["hardware"].get<std::string>(), number("speedup"), range,
+                     entry["date_utc"].get<std::string>().substr(0, 10),
                      entry["stale"].get<bool>() ? "; stale: the code changed since" : "");
 }
 
