@@ -58,7 +58,7 @@ TEST(Overview, ASentenceThatCanBePassedOn) {
   EXPECT_THAT(sentence_of(report),
               HasSubstr("; 3 pairs have no result: 1 failed, 1 not started, 1 skipped (needs 2 GPUs, 1 visible)."));
   EXPECT_THAT(first_screen(report), HasSubstr("class=\"answer\">2 of 3 pairs became faster"));
-  EXPECT_THAT(first_screen(report), HasSubstr("class=\"banner\">the run ended early"));
+  EXPECT_THAT(first_screen(report), HasSubstr("class=\"banner\">The run ended early"));
   EXPECT_THAT(sentence_of(report_of({pair_of(1, 2)})), HasSubstr("ch07:pair_1 became 2.00x as fast on one NVIDIA H200; "));
   EXPECT_EQ(sentence_of(report_of({})), "No pair was measured on one NVIDIA H200.");
 }
