@@ -61,7 +61,7 @@ TEST(ProfileDifference, HostPairsSayTheirCpuTime) {
   before.host = HostProfile{.wall_ms = 100, .user_ms = 90, .system_ms = 10, .voluntary_switches = 3, .minor_faults = 5000};
   after.host = HostProfile{.wall_ms = 10, .user_ms = 9, .system_ms = 1, .voluntary_switches = 1, .minor_faults = 4};
   EXPECT_EQ(profile_difference(before, after),
-            "CPU time of user 90.0 ms -> 9.00 ms, of system 10.0 ms -> 1.00 ms, context switches 3 -> 1, page faults 5000 -> 4");
+            "user CPU time 90.0 ms -> 9.00 ms, system CPU time 10.0 ms -> 1.00 ms, context switches 3 -> 1, page faults 5000 -> 4");
 }
 
 PairResult pair_with(const Profile& before, const Profile& after) {

@@ -81,8 +81,8 @@ std::vector<Compared> compared(const Profile& a, const Profile& b, bool with_idl
 
 std::vector<Compared> compared(const HostProfile& a, const HostProfile& b) {
   const auto count = [](std::uint64_t one, std::uint64_t other) { return static_cast<double>(one + other); };
-  return {{"CPU time of user", As::time_ms, a.user_ms, b.user_ms},
-          {"of system", As::time_ms, a.system_ms, b.system_ms},
+  return {{"user CPU time", As::time_ms, a.user_ms, b.user_ms},
+          {"system CPU time", As::time_ms, a.system_ms, b.system_ms},
           {"context switches", As::count, count(a.voluntary_switches, a.involuntary_switches),
            count(b.voluntary_switches, b.involuntary_switches)},
           {"page faults", As::count, count(a.minor_faults, a.major_faults), count(b.minor_faults, b.major_faults)}};

@@ -267,14 +267,14 @@ class Roofline(Recorded):
 
         def gpu(content):
             pairs = content["pairs"]
-            pairs["good"]["ceilings"] = {"memory_bytes_s": 1e12, "flops_s": {"fp32": 1e13}, "source": "made <up> & measured"}
+            pairs["good"]["ceilings"] = {"memory_bytes_s": 1e12, "flops_s": {"fp32": 1e13}, "source": "measured & made <up>"}
             pairs["linked"] = json.loads(json.dumps(pairs["good"]))
             for cost in [pairs["linked"]["baseline_cost"], *(v["cost"] for v in pairs["linked"]["variants"].values())]:
                 cost["bytes_of"] = "host to device"
 
         self.change(gpu)
         out = self.call("roofline", "--expectations-dir", "expectations").out
-        self.assertIn("memory 1.00 TB/s, fp32 10.0 TFLOP/s (made <up> & measured)", out)
+        self.assertIn("memory 1.00 TB/s, fp32 10.0 TFLOP/s (measured & made <up>)", out)
         self.assertIn("(host to device)", out)
         finished = self.call("roofline", "--expectations-dir", "expectations", "--svg", "-")
         texts = [e.text for e in tree.fromstring(finished.out).iter(SVG + "text")]
