@@ -82,8 +82,9 @@ inline void read_field(const json& from, std::vector<StageRecord>& records, cons
 // some were not measured, any of them may be a guess.
 inline CeilingFrom ceiling_from_of(const std::string& source, const std::string& limiter) {
   if (limiter == "issue slots" || limiter == "special functions" || limiter == "declared") return CeilingFrom::computed;
-  const bool all_measured = source.starts_with("measured") && source.find(';') == std::string::npos;
-  return all_measured ? CeilingFrom::measured : CeilingFrom::guess;
+  const bool not_all_measured =
+      source.starts_with("provisional") || source.find("what it could not measure") != std::string::npos;
+  return not_all_measured ? CeilingFrom::guess : CeilingFrom::measured;
 }
 
 inline void read_field(const json& from, Ceilings& value, const std::string& place) {
