@@ -114,7 +114,7 @@ class RankGoesWrong(Ranks):
 
     def test_lying_when_timed(self):
         # The time for more samples than a busy machine has ever left out, so that the first wrong execution is a timed one.
-        enough = ("--iterations", "60", "--budget", "3s")
+        enough = ("--iterations", "60", "--budget", "10s")
         self.bad("ch94:rank_lying_when_timed", "failed", "rank 1: ", "timed samples were wrong", flags=enough)
 
     def test_unsupported(self):
