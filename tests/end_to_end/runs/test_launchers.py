@@ -73,7 +73,7 @@ PartitionName=all Nodes={host} Default=YES State=UP
         super().setUp()
         self.need(slurmctld="slurmctld", slurmd="slurmd", slurm_client="srun", munge="munged")
         self.daemons = []
-        self.addCleanup(self.end_daemons)
+        self.addCleanup(self.end_daemons)  # for a cluster that does not come up
         self.cluster = self.work / "slurm"
         for folder in ("state", "spool"):
             (self.cluster / folder).mkdir(parents=True)
@@ -90,15 +90,26 @@ PartitionName=all Nodes={host} Default=YES State=UP
         self.wait_until(lambda: (self.cluster / "munge.socket").exists())
         self.begin_daemon("slurmctld", "-D")
         self.begin_daemon("slurmd", "-D")
-        self.wait_until(lambda: "idle" in self.launcher("sinfo", "-h", "-o", "%T", **self.variables).out)
+        self.wait_until(self.is_idle)
+
+    def tearDown(self):
+        self.end_daemons()
+        super().tearDown()
 
     def begin_daemon(self, *command):
         with open(self.cluster / f"{command[0]}.out", "w", encoding="utf-8") as log:
             self.daemons.append(subprocess.Popen([shutil.which(command[0], path=PATH), *command[1:]], env=self.environment(self.variables),
                                                  stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
+    def is_idle(self):
+        return "idle" in self.launcher("sinfo", "-h", "-o", "%T", **self.variables).out
+
     def end_daemons(self):
-        for daemon in reversed(self.daemons):
+        # The daemon of a step lives on until it has told the others of the step's end.
+        if len(self.daemons) == 3 and all(daemon.poll() is None for daemon in self.daemons):
+            self.wait_until(self.is_idle)
+        while self.daemons:
+            daemon = self.daemons.pop()
             daemon.terminate()
             try:
                 daemon.wait(10)
