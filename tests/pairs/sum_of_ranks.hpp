@@ -53,7 +53,7 @@ class SumOfRanks : public Workload {
 
   bool is_bad() const { return rank_ == 1; }
   virtual void misbehave(int /*run*/) {}
-  virtual float change(int /*run*/) { return 0; }
+  virtual float change(int /*run*/, int /*passes*/) { return 0; }
 
  private:
   struct Shared {
@@ -87,7 +87,7 @@ class SumOfRanks : public Workload {
   void sum(int passes) {
     const int run = ++run_;
     misbehave(run);
-    const float more = change(run);
+    const float more = change(run, passes);
     std::copy_n(in_.get(), count, windows_[rank_].values);
     windows_[rank_].filled = run;
     for (std::size_t other = 0; other < ranks_; ++other) wait_for(windows_[other].filled, run);

@@ -10,7 +10,7 @@ class RankLying final : public fixtures::SumOfRanks {
   using SumOfRanks::SumOfRanks;
 
  private:
-  float change(int run) override { return is_bad() && run > 0 ? 1.0f : 0.0f; }
+  float change(int run, int /*passes*/) override { return is_bad() && run > 0 ? 1.0f : 0.0f; }
 };
 
 }  // namespace

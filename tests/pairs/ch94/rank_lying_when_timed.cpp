@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 1 has wrong results after more executions than verification and warm-up have.
+// Rank 1 has wrong results of the lesson after more executions than verification and warm-up have.
 #include "../sum_of_ranks.hpp"
 
 namespace aisp::ch94 {
@@ -10,7 +10,7 @@ class RankLyingWhenTimed final : public fixtures::SumOfRanks {
   using SumOfRanks::SumOfRanks;
 
  private:
-  float change(int run) override { return is_bad() && run > 24 ? 1.0f : 0.0f; }
+  float change(int run, int passes) override { return is_bad() && passes == 1 && run > 24 ? 1.0f : 0.0f; }
 };
 
 }  // namespace
