@@ -177,7 +177,7 @@ def _table(rows):
 def _significant(value):
     """Three digits, as the command shows them."""
     digits = len(str(int(abs(value)))) if abs(value) >= 1 else 0
-    return f"{value:.{max(0, 3 - digits)}f}" if digits else f"{value:.3g}"
+    return f"{value:.{max(0, 3 - digits)}f}" if digits else f"{value:#.3g}"
 
 
 def _cell(value):

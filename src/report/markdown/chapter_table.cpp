@@ -258,7 +258,9 @@ std::string details_table(const std::vector<ChapterRow>& rows, const HardwareNam
   const auto has = [&](const char* name) { return std::ranges::find(columns, name) != columns.end(); };
   const std::string words = fmt::format("{}{}{}", has("steps") ? what_steps_say : "", has("steps") && has("metrics") ? " " : "",
                                         has("metrics") ? what_metrics_say : "");
-  return fmt::format("\n### Steps, controls and libraries\n\n{}{}", table.text(), words.empty() ? "" : "\n" + paragraph(words));
+  columns.erase(columns.begin(), columns.begin() + 2);
+  return fmt::format("\n### Steps, controls and libraries\n\n<details>\n<summary>A table of {}</summary>\n\n{}\n</details>\n{}",
+                     base::join(columns, ", "), table.text(), words.empty() ? "" : "\n" + paragraph(words));
 }
 
 constexpr const char* what_columns_say =
