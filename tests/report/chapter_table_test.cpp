@@ -64,10 +64,12 @@ TEST(ChapterTable, ARowOfAGpuPair) {
                        "| --- | --- | ---: | --- | ---: | ---: | --- | ---: | --- |\n"
                        "| transpose | H200 | 4.20 ms | half | 1.40 ms | 3.00x [2.90, 3.10], 5 runs | tiled 7.72x | 93 % | "
                        "33 % of library, best 64 % of quick |\n\n"));
-  EXPECT_THAT(table, HasSubstr("\n### Steps, controls and libraries\n\n"
-                               "| pair | GPU | steps | controls | libraries |\n| --- | --- | --- | --- | --- |\n"
-                               "| transpose | H200 | half 3.00x, tiled 7.72x (2.57x), late 6.00x (2.00x over half) | "
-                               "serial 0.500x | library 9.00x, quick 12.0x |\n\n"));
+  EXPECT_THAT(
+      table,
+      HasSubstr("\n### Steps, controls and libraries\n\n<details>\n<summary>A table of steps, controls, libraries</summary>\n\n"
+                "| pair | GPU | steps | controls | libraries |\n| --- | --- | --- | --- | --- |\n"
+                "| transpose | H200 | half 3.00x, tiled 7.72x (2.57x), late 6.00x (2.00x over half) | "
+                "serial 0.500x | library 9.00x, quick 12.0x |\n\n</details>\n\n"));
   EXPECT_THAT(table,
               ContainsRegex("\n- H200: NVIDIA H200, driver 580.159, CUDA 13.0, power limit 700 W; recorded\\s+2026-01-02\\s+"
                             "at\\s+012345678\\s+with\\s+changes\n"));
