@@ -60,8 +60,9 @@ TEST(ProfileDifference, HostPairsSayTheirCpuTime) {
   Profile before, after;
   before.host = HostProfile{.wall_ms = 100, .user_ms = 90, .system_ms = 10, .voluntary_switches = 3, .minor_faults = 5000};
   after.host = HostProfile{.wall_ms = 10, .user_ms = 9, .system_ms = 1, .voluntary_switches = 1, .minor_faults = 4};
-  EXPECT_EQ(profile_difference(before, after),
-            "user CPU time 90.0 ms -> 9.00 ms, system CPU time 10.0 ms -> 1.00 ms, context switches 3 -> 1, page faults 5000 -> 4");
+  EXPECT_EQ(
+      profile_difference(before, after),
+      "user CPU time 90.0 ms -> 9.00 ms, system CPU time 10.0 ms -> 1.00 ms, context switches 3 -> 1, page faults 5000 -> 4");
 }
 
 PairResult pair_with(const Profile& before, const Profile& after) {
