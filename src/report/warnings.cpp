@@ -11,7 +11,7 @@ namespace {
 
 using evidence::PairResult;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+constexpr std::string_view digits = "0123456789";
 
 // A number with its unit: "7 %", "73.9 MiB", or "0.52" before a parenthesis that ends.
 struct Amount {
@@ -44,8 +44,8 @@ Sentence cut(const std::string& text) {
   Sentence sentence;
   for (std::size_t i = 0; i < text.size();) {
     std::size_t end = i;
-    if (is_digit(text[i]) && (i == 0 || text[i - 1] == ' ' || text[i - 1] == '('))
-      while (end < text.size() && (is_digit(text[end]) || text[end] == '.')) ++end;
+    if (digits.find(text[i]) != digits.npos && (i == 0 || text[i - 1] == ' ' || text[i - 1] == '('))
+      end = std::min(text.find_first_not_of("0123456789.", i), text.size());
     const std::string_view* unit = end > i ? unit_at(std::string_view{text}.substr(end)) : nullptr;
     if (unit == nullptr) {
       end = std::max(end, i + 1);
