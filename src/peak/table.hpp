@@ -17,7 +17,7 @@ struct Reference {
   double value = 0;
   std::string source;
   std::string_view doubt{};  // why it may be wrong; empty: no doubt
-  // Of the reference in `measured`: more is better for rates, and printed as it is for times.
+  // Returns `measured` in percent of the reference: more is better for rates, less for times.
   double percent(double measured) const { return measured / value * 100; }
 };
 

@@ -15,7 +15,7 @@ AISP = os.environ.get("AISP", "")
 
 # The hardware of a sample of aisp's output, which follows.
 SAMPLE = re.compile(r"^<!-- sample: (\w+) -->\n```console\n(.*?)^```$", re.M | re.S)
-SAMPLE_LINE = re.compile(r"^(ch\d\d:\w+) +(\w+) +([\d.]+)x \[")
+SAMPLE_LINE = re.compile(r"^(ch\d\d:\w+) +(\w+) +([\d.]+)x \[.*\] +[\d.]+ [mu]s -> [\d.]+ [mu]s ")
 SAMPLE_WIDTH = 92
 
 # How many pairs each chapter has.
@@ -93,7 +93,7 @@ class FrontPage(unittest.TestCase):
 
 class Checker(unittest.TestCase):
     def test_samples(self):
-        text = "<!-- sample: h200 -->\n```console\n$ aisp run\nch07:box  wide  2.50x [2.4, 2.6]  1 ms\n```\n"
+        text = "<!-- sample: h200 -->\n```console\n$ aisp run\nch07:box  wide  2.50x [2.4, 2.6]  2.5 ms -> 1 ms  faster\n```\n"
         self.assertEqual(samples(text), [("h200", "ch07:box", "wide", 2.5)])
 
 

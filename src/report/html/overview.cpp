@@ -116,7 +116,7 @@ std::string banners(const HtmlReport& report, const RunSummary& summary) {
 
 std::string gap_text(const Shown& shown) {
   const auto gap = evidence::gap_closed(*shown.pair, *shown.lesson);
-  return gap ? fmt::format("{}{:.0f}\u00a0%", is_guess(*shown.lesson) ? "~" : "", gap->value) : "";
+  return gap ? fmt::format("{}{:.0f}\u00a0%", guess_mark(shown.lesson->floor->ceiling_from), gap->value) : "";
 }
 
 std::string pair_list(const std::string& title, std::span<const Shown> pairs) {
