@@ -28,7 +28,11 @@ class Variant:
 
 
 def sum_of(terms):
-    """The tolerance of outputs that are each a sum of so many terms."""
+    """The tolerance of outputs that are each a sum of so many terms.
+
+    It is relative to the outputs' norm. A single sum of terms of both signs can come out near zero by chance, and then no rounding
+    error is small beside it: give such a function terms of one sign, or more than one sum to make.
+    """
     return {"reduction": int(terms)}
 
 
