@@ -88,11 +88,14 @@ struct BufferView {
   Pattern pattern;                       // contents of inputs and inouts that are not filled on the host
   std::uint64_t seed = 0;                // seed of the present contents
   const std::byte* host_copy = nullptr;  // contents that were filled on the host
+  bool hidden = false;                   // the handle does not tell the contents now: seed and host_copy are empty
 
   std::size_t bytes() const { return count * element_bytes; }
 };
 
 namespace detail {
+
+[[noreturn]] void throw_contents_are_hidden();
 
 template <class T>
 class Handle {
@@ -106,6 +109,7 @@ class Handle {
 
   // Returns the contents that the buffer was filled with: float64 for floating-point elements, T itself for integers and records.
   auto filled(std::size_t index) const {
+    if (buffer_->hidden) throw_contents_are_hidden();
     T value;
     if (buffer_->host_copy != nullptr) value = reinterpret_cast<const T*>(buffer_->host_copy)[index];
     else if constexpr (element_type<T>() != ElementType::record)
@@ -129,7 +133,9 @@ class Input : public detail::Handle<T> {
   explicit Input(const BufferView& buffer) : detail::Handle<T>{buffer} {}
   operator const T*() const { return this->data(); }
   const T* get() const { return this->data(); }
-  auto host(std::size_t index) const { return this->filled(index); }  // the value that the GPU sees, computed on the CPU
+  // Returns the value that the GPU sees, computed on the CPU. Throws while a variant runs or resets and while it reports metrics:
+  // a run has to read what it computes from. Constant inputs may be asked for at any time, others also by a control.
+  auto host(std::size_t index) const { return this->filled(index); }
 };
 
 template <class T>
@@ -148,7 +154,7 @@ class InOut : public detail::Handle<T> {
   explicit InOut(const BufferView& buffer) : detail::Handle<T>{buffer} {}
   operator T*() const { return this->data(); }
   T* get() const { return this->data(); }
-  auto initial(std::size_t index) const { return this->filled(index); }  // the value before an execution
+  auto initial(std::size_t index) const { return this->filled(index); }  // the value before an execution; throws as host() does
 };
 
 // Workspace: poisoned after every refill, before the variants' prepare runs; never compared.

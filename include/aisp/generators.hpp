@@ -263,10 +263,11 @@ AISP_HOST_DEVICE inline std::int64_t pattern_integer(const Pattern& pattern, std
   const std::uint64_t bits = random_bits(seed, index);
   if (pattern.kind == Pattern::Kind::table) return table_integer(pattern, bits);
   if (pattern.kind != Pattern::Kind::integers) return static_cast<std::int64_t>(pattern_real(pattern, seed, index));
-  const std::uint64_t range = static_cast<std::uint64_t>(pattern.last - pattern.first) + 1;
-  if (range == 0) return static_cast<std::int64_t>(bits);
-  if (range <= 0xFFFFFFFFull) return pattern.first + static_cast<std::int64_t>(((bits >> 32) * range) >> 32);
-  return pattern.first + static_cast<std::int64_t>(bits % range);
+  const std::uint64_t range = static_cast<std::uint64_t>(pattern.last) - static_cast<std::uint64_t>(pattern.first) + 1;
+  if (range != 0 && range <= 0xFFFFFFFFull) return pattern.first + static_cast<std::int64_t>(((bits >> 32) * range) >> 32);
+  // Two rounds, because one can be run backwards where a number shows most of its bits: no element tells the seed.
+  const std::uint64_t wide = random_bits(seed ^ bits, ~index);
+  return static_cast<std::int64_t>(range == 0 ? wide : static_cast<std::uint64_t>(pattern.first) + wide % range);
 }
 
 }  // namespace detail

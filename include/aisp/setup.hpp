@@ -26,14 +26,25 @@ class FilePath {
   const char* text_;
 };
 
-// A file the harness writes before the pair runs and again with every new seed, and removes afterwards. Its bytes are
-// random_bits(seed, i / 8), eight at a time, little endian, so expected results need no read.
+namespace detail {
+// Returns a file's eight bytes at offset 8 * index. Two rounds, because one can be run backwards: no word tells the seed.
+constexpr std::uint64_t file_word(std::uint64_t seed, std::uint64_t index) {
+  return random_bits(seed ^ random_bits(seed, index), ~index);
+}
+}  // namespace detail
+
+// A file the harness writes before the pair runs and again with every new seed, and removes afterwards. Expected results need no
+// read: word() returns its bytes, eight at a time, little endian. It throws while a variant runs, which has to read them.
 class FileInput {
  public:
   FileInput(FilePath path, std::size_t bytes, const std::uint64_t* seed) : path_{path}, bytes_{bytes}, seed_{seed} {}
   FilePath path() const { return path_; }
   std::size_t bytes() const { return bytes_; }
-  std::uint64_t word(std::size_t index) const { return random_bits(*seed_, index); }  // 8 bytes at offset 8 * index
+  std::uint64_t word(std::size_t index) const {  // 8 bytes at offset 8 * index
+    if (*seed_ == hidden) detail::throw_contents_are_hidden();
+    return detail::file_word(*seed_, index);
+  }
+  static constexpr std::uint64_t hidden = 0;  // a seed that no file has
 
  private:
   FilePath path_;

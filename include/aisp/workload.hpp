@@ -86,6 +86,7 @@ class Workload {
   // Checks the workload's own conditions after a run of `variant` and compute_reference(): throws std::runtime_error that says
   // what is wrong.
   virtual void validate(std::string_view /*variant*/) {}
+  // Reports what a run left in its outputs and workspace. Called after executions of `variant`; the inputs may be others by then.
   virtual void metrics(std::string_view /*variant*/, Metrics& /*metrics*/) {}
 };
 

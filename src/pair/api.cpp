@@ -29,6 +29,12 @@ void not_compiled_for(std::string_view name, std::uint64_t value, std::initializ
 
 void number_does_not_fit() { throw std::logic_error{"a number is too large for the kernel's parameter"}; }
 
+void throw_contents_are_hidden() {
+  throw std::logic_error{
+      "a run, a reset or metrics ask host(), initial() or word() for an input that they have to read: read it from the buffer or "
+      "the file, or declare it constant and ask in prepare"};
+}
+
 void throw_missing_driver_function(const char* name, unsigned since) {
   throw Unsupported{"the driver has no " + std::string{name} + ", which came with CUDA " + std::to_string(since / 1000) + "." +
                     std::to_string(since % 1000 / 10)};

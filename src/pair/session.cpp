@@ -32,7 +32,7 @@ void write_words(const std::string& path, std::size_t bytes, std::uint64_t seed)
   int error = file < 0 ? errno : 0;
   std::vector<std::uint64_t> block(std::min<std::size_t>((bytes + 7) / 8, 1u << 17));
   for (std::size_t written = 0; written < bytes && error == 0;) {
-    for (std::size_t i = 0; i < block.size(); ++i) block[i] = random_bits(seed, written / 8 + i);
+    for (std::size_t i = 0; i < block.size(); ++i) block[i] = detail::file_word(seed, written / 8 + i);
     const std::size_t part = std::min(bytes - written, block.size() * 8);
     error = base::write_all(file, {reinterpret_cast<const char*>(block.data()), part});
     written += part;

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <limits>
 
 namespace aisp::pair {
 namespace {
@@ -194,6 +195,30 @@ TEST(Patterns, NormalHasItsMeanAndDeviation) {
   const double mean = sum / count;
   EXPECT_NEAR(mean, 3, 0.02);
   EXPECT_NEAR(std::sqrt(squares / count - mean * mean), 2, 0.02);
+}
+
+std::uint64_t without_shift(std::uint64_t x, int bits) {
+  std::uint64_t z = x;
+  for (int known = bits; known < 64; known += bits) z = x ^ (z >> bits);
+  return z;
+}
+
+// Returns the seed from which random_bits() makes `bits` at `index`.
+std::uint64_t seed_of(std::uint64_t bits, std::uint64_t index) {
+  std::uint64_t z = without_shift(bits, 31) * 0x319642B2D24D8EC3ull;
+  z = without_shift(z, 27) * 0x96DE1B173F119089ull;
+  return without_shift(z, 30) - (index + 1) * 0x9E3779B97F4A7C15ull;
+}
+
+TEST(Patterns, WideIntegersAndWordsOfFilesDoNotTellTheirSeed) {
+  ASSERT_EQ(seed_of(random_bits(42, 7), 7), 42u) << "one round can be run backwards";
+  constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min(), most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_NE(seed_of(pattern_value<std::uint64_t>(integers(0, -1), 42, 7), 7), 42u);
+  EXPECT_NE(seed_of(static_cast<std::uint64_t>(pattern_value<std::int64_t>(integers(least, most), 42, 7)) -
+                        static_cast<std::uint64_t>(least),
+                    7),
+            42u);
+  EXPECT_NE(seed_of(detail::file_word(42, 7), 7), 42u);
 }
 
 TEST(Patterns, IntegersReachBothEndsEvenly) {
