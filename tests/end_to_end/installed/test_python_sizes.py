@@ -56,7 +56,7 @@ def measure(): bench({"wrong": wrong}, inputs=sized, sizes={"n": [1024, 2048]})"
         self.assertEqual(self.python("""
 plain = lambda x: numpy.cumsum(x, dtype=x.dtype)
 def paired(x): return numpy.cumsum(x.astype(float)).astype(numpy.float32)
-result = bench({"paired": paired}, baseline=plain, reference="baseline", tolerance=1e-5, quiet=True)
+result = bench({"paired": paired}, baseline=plain, reference="baseline", tolerance=1e-4, quiet=True)
 assert result.variants["paired"]["accuracy"]["relative_l2"] < result.variants["baseline"]["accuracy"]["relative_l2"]
 def plain_out(x, out): numpy.add(x, x, out=out)
 assert bench({"twice": lambda x, out: numpy.multiply(x, 2, out=out) is None}, baseline=plain_out, outputs=numpy.empty_like, reference="baseline",
