@@ -249,7 +249,7 @@ def read_json(path, check, read):
         return read(data)
     except KeyError as error:
         raise ValueError(f"{path}: it has no {error.args[0]}") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: {error}".split("\n")[0]) from error
 
 
