@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is recorded of pairs below expectations: runs, with what follows from them as aisp has it (src/evidence/expectations), sweeps and
+"""Records of pairs in the folder of expectations: runs, with what follows from them as aisp has it (src/evidence/expectations), sweeps and
 hardware counters."""
 import json
 import math
@@ -76,7 +76,7 @@ class Record:
 
     @property
     def metrics(self):
-        """Of a metric: its values by variant and run, with their unit."""
+        """By metric: (variant, value, unit) of each run."""
         found = {}
         for run in self.runs:
             for name, metrics in [(self.baseline, run.get("baseline_metrics", {}))] + [
@@ -120,7 +120,7 @@ def card_of(hardware, gpu):
 
 
 def quantile(z, first, degrees):
-    """Of Student's t: `z` is that of the normal distribution, `first` those of one to three degrees (Abramowitz, Stegun, 26.7.5)."""
+    """Student's t: `z` is the quantile of the normal distribution, `first` those of one to three degrees (Abramowitz, Stegun, 26.7.5)."""
     if degrees <= 3:
         return first[max(1, math.floor(degrees)) - 1]
     return (z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
@@ -242,7 +242,7 @@ def check_expectations(data, path):
 
 
 def read_json(path, check, read):
-    """What `read` makes of a file's content; an error names the file."""
+    """Returns read(content of the file); an error names the file."""
     try:
         data = json.loads(path.read_text())
         check(data, path)

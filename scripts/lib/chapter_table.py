@@ -81,8 +81,8 @@ def gain_text(record, step, over):
 
 
 def fastest_library(target, record, step):
-    """Of those that the step may be held against; empty where none was recorded, or where all are slower than the baseline: what beats such
-    a library says nothing."""
+    """The fastest one that the step may be held against; empty where none was recorded, or where all are slower than the baseline: what beats
+    such a library says nothing."""
     beside = [name for name in target.libraries_beside(step) if name in record.variants] if step in target.steps else []
     fastest = max(beside, key=lambda name: record.variants[name].speedup, default="")
     return fastest if fastest and record.variants[fastest].speedup > NO_SLOWER else ""
@@ -234,7 +234,7 @@ def machine_text(machine):
 
 
 def when(run):
-    """Nobody could find the code of a commit with changes."""
+    """Date and commit. The code of a commit with changes cannot be found again."""
     return f"{run['date_utc'][:10]} at {run['commit'][:9]}" + (" with changes" if run["commit"].endswith("+changes") else "")
 
 
@@ -252,7 +252,7 @@ def times_of(recorded):
 
 
 def recordings(rows, names):
-    """What each kind of hardware was, and when its rows were recorded."""
+    """A list: each kind of hardware, and when its rows were recorded."""
     text = ""
     for hardware in sorted(names):
         of_it = [(target, record) for target, record in rows if record and record.hardware == hardware]

@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "../report/sample_suite.hpp"
 #include "base/error.hpp"
 #include "base/system/files.hpp"
-#include "../report/sample_suite.hpp"
 
 namespace aisp::evidence {
 namespace {

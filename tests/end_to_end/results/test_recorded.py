@@ -275,7 +275,7 @@ class AnyFolder(Recorded):
 
 
 class TwoReaders(Recorded):
-    """What scripts make of records is what aisp makes of them."""
+    """Scripts read records, and print numbers, as aisp does."""
 
     def test_numbers(self):
         self.record()

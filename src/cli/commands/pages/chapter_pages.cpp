@@ -112,9 +112,9 @@ class Pages {
     if (!mark.kind && !is_there(file)) throw Error{Exit::usage, file.string() + ": drawn by hand, and not there"};
     if (!mark.kind) return;
     const std::string before = is_there(file) ? base::read_file(file) : "";
-    write_or_report(file, before,
-                    report::chapter_picture(mark, readme.chapter, pairs_of(readme.chapter), {all_, sweeps_, counted_},
-                                            readme.path.string()));
+    write_or_report(
+        file, before,
+        report::chapter_picture(mark, readme.chapter, pairs_of(readme.chapter), {all_, sweeps_, counted_}, readme.path.string()));
   }
 
   std::vector<KnownPair> pairs_of(const std::string& chapter) const {

@@ -39,10 +39,8 @@ HtmlOptions html_options(const ReportOptions& options) {
 
 Exit write_report(const ReportOptions& options) {
   const bool pages = options.pages.pictures;
-  if (options.html && pages)
-    throw Error{Exit::usage, "--html is of a run, --pictures are of the chapters; ask for one of them"};
-  if (options.pages.check && !pages)
-    throw Error{Exit::usage, "--check is of --pictures; give both"};
+  if (options.html && pages) throw Error{Exit::usage, "--html is of a run, --pictures are of the chapters; ask for one of them"};
+  if (options.pages.check && !pages) throw Error{Exit::usage, "--check is of --pictures; give both"};
   if (options.html) return write_html_report(html_options(options));
   if (pages) return write_chapter_pages(options.pages);
   if (!options.run.empty())
