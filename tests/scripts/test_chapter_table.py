@@ -100,6 +100,18 @@ class ChapterTable(unittest.TestCase):
         self.variants["library"].speedup = 0.9996
         self.assert_shows("| 93 % | 300 %, best 772 % of library |\n")
 
+    def test_a_library_that_runs_another_algorithm_is_marked(self):
+        self.assertNotIn("nother algorithm", table_of(self.record))
+        for name, cost in (("half", {"bytes": 8, "flops": 0}), ("tiled", {"bytes": 8, "flops": 4}), ("library", {"bytes": 9.99, "flops": 40}),
+                           ("quick", {"bytes": 8, "flops": 5})):
+            self.variants[name].cost = cost
+        self.assert_shows("| 33 % of library, best 64 % of quick (*another algorithm*) |\n")
+        self.assertIn("a library that declares 1.25 times the bytes or FLOPs of the variant beside it", " ".join(table_of(self.record).split("\n")))
+        self.variants["library"].cost = {"bytes": 10, "flops": 0}
+        self.assert_shows("| 33 % of library (*another algorithm*), best 64 % of quick (*another algorithm*) |\n")
+        del self.variants["quick"]
+        self.assert_shows("| 33 % (*another algorithm*), best 86 % of library (*another algorithm*) |\n")
+
     def test_what_else_judges_and_what_is_stale(self):
         self.record.judged_by = "bytes_moved"
         self.record.runs = [run("def")]
