@@ -52,6 +52,8 @@ class ChapterTable(unittest.TestCase):
     def test_few_runs_show_their_range_and_no_interval_of_further_runs(self):
         self.variants["half"].speedups = [2.8, 3, 3.3]
         self.assert_shows("| 1.40 ms | 3.00x (2.80 to 3.30, 3 runs) |")
+        self.variants["half"].speedups = [2.8, 3, 3, 3.3]
+        self.assert_shows("| 1.40 ms | 3.00x (2.80 to 3.30, 4 runs) |")
         self.variants["half"].speedups = [3]
         self.assert_shows("| 1.40 ms | 3.00x (1 run) |")
         self.record.judged_by = "bytes_moved"

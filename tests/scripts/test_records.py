@@ -57,6 +57,9 @@ class Records(unittest.TestCase):
         machines = {"m": HOST, "alike": {**HOST, "memory_bytes": 2**37 * 0.97}, "other": {**HOST, "cpus_usable": 8}}
         runs = run("m"), run("alike"), run("other", median_ms=5)
         self.assertEqual(self.box(expectations(*runs, machines=machines, host_decides=True)).variants["wide"].median_ms, 1)
+        self.assertEqual(self.box(expectations(*reversed(runs), machines=machines, host_decides=True)).variants["wide"].median_ms, 1)
+        of_two = self.box(expectations(run("m"), run("other", median_ms=5), machines=machines, host_decides=True))
+        self.assertEqual(of_two.variants["wide"].median_ms, 5, "the later of two")
         self.assertEqual(len(self.box(expectations(*runs, machines=machines)).runs), 3)
 
     def test_a_run_far_from_four_others_says_nothing_of_further_ones(self):
