@@ -66,14 +66,19 @@ class CheckLessons(unittest.TestCase):
         path.write_text(text)
 
     def record(self, speedups, hardware="h100_80gb_hbm3", gpu="NVIDIA H100 80GB HBM3", metric=None):
-        run = {"machine": "m", "source_digest": "d", "variants": {
-            name: {"speedup": speedup, "median_ms": 2 / speedup} for name, speedup in speedups.items()}}
+        run = {"machine": "m", "source_digest": "d", "baseline_median_ms": 2, "variants": {
+            name: {"speedup": speedup, "speedup_low": speedup, "speedup_high": speedup, "median_ms": 2 / speedup}
+            for name, speedup in speedups.items()}}
         if metric is not None:
             run["baseline_metrics"] = run["variants"]["wide"]["metrics"] = {"faults": {"value": metric, "unit": "faults"}}
         entry = {"baseline": "narrow", "lesson": "wide", "judged_by": "time", "runs": [run], "variants": {
             name: {"role": ROLES.get(name, "optimized")} for name in speedups}}
         self.write(f"expectations/{hardware}/ch07.json", json.dumps(
-            {"chapter": "ch07", "hardware": hardware, "machines": {"m": {"gpu": gpu}}, "pairs": {"box": entry}}))
+            {"schema_version": 3, "chapter": "ch07", "hardware": hardware, "machines": {"m": {"gpu": gpu}}, "pairs": {"box": entry}}))
+
+    def sweep_of(self, name):
+        return json.dumps({"schema_version": 1, "target": f"ch07:{name}", "hardware": "h200", "lesson": "wide", "source_digest": "d",
+                           "recorded": {}, "points": []})
 
     def edit(self, before, after):
         path = self.root / "chapters/ch07/README.md"
@@ -180,9 +185,10 @@ class CheckLessons(unittest.TestCase):
     def test_a_sweep_that_nobody_recorded(self):
         self.edit(PROSE, "The sweep changes the width: all variants meet at 8.")
         self.assert_found("sweep", "no sweep of it is recorded")
-        self.write("expectations/h200/sweeps/ch07_box.json", json.dumps({"target": "ch07:box"}))
+        self.write("expectations/h200/sweeps/ch07_box.json", self.sweep_of("box"))
         self.assert_good()
-        self.write("expectations/h200/sweeps/ch07_box.json", json.dumps({"target": "ch07:other"}))
+        (self.root / "expectations/h200/sweeps/ch07_box.json").unlink()
+        self.write("expectations/h200/sweeps/ch07_other.json", self.sweep_of("other"))
         self.edit("the width: all variants meet", "the width. Expect all variants to meet")
         self.assert_good()
 

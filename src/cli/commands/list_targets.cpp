@@ -15,6 +15,7 @@
 #include "cli/suite_flags.hpp"
 #include "evidence/json.hpp"
 #include "pair/all_variants.hpp"
+#include "pair/code.hpp"
 #include "run/wire/blank.hpp"
 #include "suite/selection/select.hpp"
 
@@ -32,6 +33,29 @@ std::vector<std::string> not_run(const Pair& pair) {
   std::vector<std::string> list;
   for (const Variant* variant : pair::all_variants(pair))
     if (variant->not_run) list.emplace_back(variant->name);
+  return list;
+}
+
+nlohmann::json gains_over(const Pair& pair) {
+  nlohmann::json over = nlohmann::json::object();
+  std::string_view before = pair.baseline.name;
+  for (const Variant& step : pair.optimized) {
+    over[std::string{step.name}] = step.gains_over.empty() ? before : step.gains_over;
+    before = step.name;
+  }
+  return over;
+}
+
+std::vector<std::string> changing_precision(const Pair& pair) {
+  std::vector<std::string> list;
+  for (const Variant* variant : pair::all_variants(pair))
+    if (variant->changes_precision) list.emplace_back(variant->name);
+  return list;
+}
+
+std::vector<std::string> source_digests(const pair::Entry& entry) {
+  std::vector<std::string> list;
+  for (const pair::CodeDigest& code : pair::code_of(entry).digests) list.emplace_back(code.digest);
   return list;
 }
 
@@ -56,12 +80,15 @@ nlohmann::json as_json(const pair::Entry& entry) {
           {"baseline", pair.baseline.name},
           {"lesson", pair::lesson_of(pair)},
           {"optimized", names(pair.optimized)},
+          {"gains_over", gains_over(pair)},
           {"controls", names(pair.controls)},
           {"libraries", names(pair.libraries)},
+          {"changes_precision", changing_precision(pair)},
           {"not_run", not_run(pair)},
           {"sizes", sizes_json(pair)},
           {"sweep", cases_json(pair.sweep)},
-          {"source", entry.source}};
+          {"source", entry.source},
+          {"source_digests", source_digests(entry)}};
 }
 
 nlohmann::json as_json(const pair::NotBuilt& pair) {
