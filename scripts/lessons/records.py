@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is recorded of pairs below expectations: runs, with what follows from them as aisp has it (src/evidence/expectations), sweeps and
+"""Records of pairs in the folder of expectations: runs, with what follows from them as aisp has it (src/evidence/expectations), sweeps and
 hardware counters."""
 import json
 import math
@@ -76,7 +76,7 @@ class Record:
 
     @property
     def metrics(self):
-        """Of a metric: its values by variant and run, with their unit."""
+        """By metric: (variant, value, unit) of each run."""
         found = {}
         for run in self.runs:
             for name, metrics in [(self.baseline, run.get("baseline_metrics", {}))] + [
@@ -120,7 +120,7 @@ def card_of(hardware, gpu):
 
 
 def quantile(z, first, degrees):
-    """Of Student's t: `z` is that of the normal distribution, `first` those of one to three degrees (Abramowitz, Stegun, 26.7.5)."""
+    """Student's t: `z` is the quantile of the normal distribution, `first` those of one to three degrees (Abramowitz, Stegun, 26.7.5)."""
     if degrees <= 3:
         return first[max(1, math.floor(degrees)) - 1]
     return (z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
@@ -135,6 +135,10 @@ OF_HOST = (0.02, 2, lambda degrees: quantile(2.575829, (63.657, 9.925, 5.841), d
 
 def is_ratio(value, low, high):
     return math.isfinite(value) and math.isfinite(high) and 0 < low <= value <= high
+
+
+def is_time(milliseconds):
+    return 0 <= milliseconds < math.inf
 
 
 def runs_apart(speedups):
@@ -236,20 +240,24 @@ def check_expectations(data, path):
         for run in entry["runs"]:
             if run["machine"] not in data["machines"]:
                 raise ValueError(f"a run of {name} was on a machine that is not among the file's")
+            if not is_time(run["baseline_median_ms"]):
+                raise ValueError(f"a run of {name} has no time of the baseline")
             for variant, one in run["variants"].items():
+                if not is_time(one["median_ms"]):
+                    raise ValueError(f"a run of {name} has no time of {variant}")
                 if not is_ratio(one["speedup"], one["speedup_low"], one["speedup_high"]):
                     raise ValueError(f"the speedup of {name} {variant} is none: its interval must be above 0 and hold it")
 
 
 def read_json(path, check, read):
-    """What `read` makes of a file's content; an error names the file."""
+    """Returns read(content of the file); an error names the file."""
     try:
         data = json.loads(path.read_text())
         check(data, path)
         return read(data)
     except KeyError as error:
         raise ValueError(f"{path}: it has no {error.args[0]}") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: {error}".split("\n")[0]) from error
 
 
@@ -268,26 +276,38 @@ def read_records(root):
     return found
 
 
-def read_kind(folder, kind, version):
+def check_points(data):
+    for point in data["points"]:
+        if point["sizes"].keys() != data["points"][0]["sizes"].keys():
+            raise ValueError(f"{point['case']} has other sizes than {data['points'][0]['case']}")
+        for variant in point["variants"]:
+            positive = [variant[key] for key in ("speedup", "floor_ms") if variant.get(key) is not None]
+            if not 0 <= variant["median_ms"] < math.inf or not all(0 < value < math.inf for value in positive):
+                raise ValueError(f"{variant['name']} of {point['case']} holds what no measurement gives")
+
+
+def read_kind(folder, kind, version, check):
     """The files of expectations/HARDWARE/KIND, each of one pair, by hardware and target."""
-    def check(data, path):
+    def check_file(data, path):
         if data["schema_version"] != version:
             raise ValueError(f"schema_version {data['schema_version']} is not {version}; record it again with --update-expectations")
         if (data["hardware"], data["target"].replace(":", "_")) != (path.parent.parent.name, path.stem):
             raise ValueError(f"it says that it is of {data['target']} on {data['hardware']}; move it to its place")
-        for needed in ("lesson", "source_digest", "recorded"):
-            data[needed]
+        missing = {"lesson", "source_digest", "recorded"} - data.keys()
+        if missing:
+            raise ValueError(f"it has no {', '.join(sorted(missing))}")
+        check(data)
 
-    files = [read_json(path, check, lambda data: data) for path in sorted(folder.glob(f"*/{kind}/*.json"))]
+    files = [read_json(path, check_file, lambda data: data) for path in sorted(folder.glob(f"*/{kind}/*.json"))]
     return {(data["hardware"], data["target"]): data for data in files}
 
 
 def read_sweep_records(folder):
-    return read_kind(folder, "sweeps", SWEEP_VERSION)
+    return read_kind(folder, "sweeps", SWEEP_VERSION, check_points)
 
 
 def read_counter_records(folder):
-    return read_kind(folder, "counters", COUNTED_VERSION)
+    return read_kind(folder, "counters", COUNTED_VERSION, lambda data: data["variants"])
 
 
 def read_sweeps(root):

@@ -9,6 +9,7 @@ from records import FEWEST_RUNS_FOR_AN_INTERVAL, is_near
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 MOST_METRICS = 3
 NO_SLOWER = 0.9995  # a library's speedup over the baseline that reads as 1.00x
+OTHER_WORK = 1.25   # times the bytes or FLOPs that a variant declares: a library that declares as many runs another algorithm
 
 COLUMNS = ["pair", "GPU", "baseline", "lesson", "its time", "speedup of the recorded runs", "best variant", "of its lower bound",
            "of the library"]
@@ -20,6 +21,10 @@ WHAT_COLUMNS_SAY = (
     "those of the range, are a factor of 1.5 or more apart, the times stand in place of the ratio. The best variant is named "
     "where it is another than the lesson's; its shares then follow those of the lesson. The lower bound is the least time that "
     "the machine's ceilings allow, the library the fastest one that is as precise, where that is no slower than the baseline.")
+ANOTHER_ALGORITHM = "(*another algorithm*)"
+WHAT_ANOTHER_ALGORITHM_IS = (
+    f" *Another algorithm* marks a library that declares {OTHER_WORK} times the bytes or FLOPs of the variant beside it, or more: "
+    "it does other work, and is no bar.")
 HOW_TO_MEASURE_AGAIN = ("Stale: the code changed after the measurement; `aisp run --targets {} --update-expectations` measures it "
                         "again.")
 WHAT_STEPS_SAY = (
@@ -81,8 +86,8 @@ def gain_text(record, step, over):
 
 
 def fastest_library(target, record, step):
-    """Of those that the step may be held against; empty where none was recorded, or where all are slower than the baseline: what beats such
-    a library says nothing."""
+    """The fastest one that the step may be held against; empty where none was recorded, or where all are slower than the baseline: what beats
+    such a library says nothing."""
     beside = [name for name in target.libraries_beside(step) if name in record.variants] if step in target.steps else []
     fastest = max(beside, key=lambda name: record.variants[name].speedup, default="")
     return fastest if fastest and record.variants[fastest].speedup > NO_SLOWER else ""
@@ -106,14 +111,22 @@ def lower_bound_cell(target, record):
     return with_best(share(target.lesson), share(other_best(target, record)))
 
 
+def runs_another_algorithm(record, library, step):
+    """As evidence::why_no_yardstick has it: by the declared cost."""
+    own, others = record.variants[step].cost, record.variants[library].cost
+    return any(others.get(amount, 0) >= OTHER_WORK * own[amount] > 0 for amount in ("bytes", "flops") if amount in own)
+
+
 def library_cell(target, record):
     """"61 % of cublas", "82 %, best 99 % of cublaslt_tuned": each beside the fastest library that it may be held against."""
-    best = other_best(target, record)
-    names = [name if name in record.variants else "" for name in (target.lesson, best)]
+    names = [name if name in record.variants else "" for name in (target.lesson, other_best(target, record))]
     beside = [fastest_library(target, record, name) for name in names]
-    shares = [library and whole_percent(100 * record.gain(name, library)) for name, library in zip(names, beside)]
-    of = ["" if beside[0] == beside[1] else f" of {beside[0]}", f" of {beside[1]}"]
-    return with_best(*(share and share + words for share, words in zip(shares, of)))
+    shares = []
+    for name, library, is_named in zip(names, beside, (beside[0] != beside[1], True)):
+        words = [whole_percent(100 * record.gain(name, library)), f"of {library}" if is_named else "",
+                 ANOTHER_ALGORITHM if runs_another_algorithm(record, library, name) else ""] if library else []
+        shares.append(" ".join(filter(None, words)))
+    return with_best(*shares)
 
 
 def steps_cell(target, record):
@@ -234,7 +247,7 @@ def machine_text(machine):
 
 
 def when(run):
-    """Nobody could find the code of a commit with changes."""
+    """Date and commit. The code of a commit with changes cannot be found again."""
     return f"{run['date_utc'][:10]} at {run['commit'][:9]}" + (" with changes" if run["commit"].endswith("+changes") else "")
 
 
@@ -252,7 +265,7 @@ def times_of(recorded):
 
 
 def recordings(rows, names):
-    """What each kind of hardware was, and when its rows were recorded."""
+    """A list: each kind of hardware, and when its rows were recorded."""
     text = ""
     for hardware in sorted(names):
         of_it = [(target, record) for target, record in rows if record and record.hardware == hardware]
@@ -271,7 +284,8 @@ def chapter_table(chapter, targets, records):
     text = results_table(rows, names)
     if not names:
         return text
-    text += f"\n{paragraph(WHAT_COLUMNS_SAY)}\n{recordings(rows, names)}"
+    legend = WHAT_COLUMNS_SAY + (WHAT_ANOTHER_ALGORITHM_IS if ANOTHER_ALGORITHM in text else "")
+    text += f"\n{paragraph(legend)}\n{recordings(rows, names)}"
     if any(record and target.is_stale(record.source_digest) for target, record in rows):
         text += "\n" + paragraph(HOW_TO_MEASURE_AGAIN.format(chapter))
     return text + details_table(rows, names)

@@ -32,7 +32,7 @@ def finished(curve, points):
 
 
 def curves_along(size, others, points):
-    """Of points that differ in `size` alone; `others` are the further sizes that change."""
+    """Curves of points that differ in `size` alone; `others` are the further sizes that change."""
     groups = {}
     for at, point in enumerate(points):
         group = groups.setdefault(tuple(point["sizes"][other] for other in others), {})

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of READMEs that stand between <!-- KIND: HARDWARE PAIR... -->, alone on its lines, and a line <!-- KIND: end -->."""
-import re
-
 from curves import curves_of
 from markdown import Table, paragraph
 from number_text import display_ms, human_bytes, human_rate, significant, whole_percent
@@ -153,9 +151,9 @@ def with_marked_tables(page, kind, make):
     while at < len(lines):
         mark = lines_of_comment(lines[at:]) if lines[at].startswith(begin) and lines[at] != end else 0
         if lines[at] == end and not inside:
-            raise ValueError(f"{at + 1}: a table ends here that has not begun")
+            raise ValueError(f"line {at + 1}: a table ends here that has not begun")
         if mark and inside:
-            raise ValueError(f"{at + 1}: a table begins here before {end} of the one above")
+            raise ValueError(f"line {at + 1}: a table begins here before {end} of the one above")
         inside = inside and lines[at] != end
         if not inside:
             written += lines[at:at + max(mark, 1)]
@@ -163,11 +161,11 @@ def with_marked_tables(page, kind, make):
             inside = True
             words = " ".join(lines[at:at + mark])[len(begin):-len("-->")].split()
             if len(words) < 2:
-                raise ValueError(f"{at + 1}: it names no pair: {begin} HARDWARE PAIR... -->")
+                raise ValueError(f"line {at + 1}: it names no pair: {begin} HARDWARE PAIR... -->")
             try:
                 written += ["", make(words[0], words[1:])]
             except ValueError as error:
-                raise ValueError(f"{at + 1}: {error}") from error
+                raise ValueError(f"line {at + 1}: {error}") from error
         at += max(mark, 1)
     if inside:
         raise ValueError(f"a table has no line {end}")

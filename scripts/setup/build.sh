@@ -197,7 +197,8 @@ fuzz() {
 build_and_test() {
   step_build ci
   if ((built)); then run_tests ci; fi
-  if ((built)); then step chapter-pages build/ci/aisp report --chapter-tables --pictures --check; fi
+  if ((built)); then step chapter-pages scripts/pages --check --aisp build/ci/aisp; fi
+  if ((built)); then step chapter-pictures build/ci/aisp report --pictures --check; fi
   step lessons scripts/check-lessons
   step timelines scripts/draw-timeline --check
   step diagrams scripts/draw-diagrams --check

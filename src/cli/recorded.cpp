@@ -73,7 +73,7 @@ void record_run(const evidence::SuiteResult& suite, const evidence::Manifest& ma
     note(fmt::format("aisp: recorded {} in {}, for pictures (aisp report --pictures); their points are no expectations: {}",
                      base::plural(sweeps.size(), "sweep"), folder, base::join(sweeps, ", ")));
   if (!counted.empty())
-    note(fmt::format("aisp: recorded the counters of {} in {}, for the chapters' READMEs (aisp report --chapter-tables)",
+    note(fmt::format("aisp: recorded the counters of {} in {}, for the chapters' READMEs (scripts/pages)",
                      base::plural(counted.size(), "pair"), folder));
   note(fmt::format("aisp: recorded {} in {}{}", base::plural(recording.recorded.size(), "expectation"), folder,
                    skipped == 0 ? "" : fmt::format(" ({} skipped)", skipped)));

@@ -10,7 +10,7 @@
 #include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
 #include "evidence/run_record.hpp"
-#include "report/markdown/chapter_table.hpp"
+#include "report/known_pair.hpp"
 
 namespace aisp::cli {
 

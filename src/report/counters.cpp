@@ -126,18 +126,12 @@ Row cost_cells(const evidence::PairResult& pair) {
 
 }  // namespace
 
-std::vector<Row> counters_table(const std::vector<CountedRow>& variants) {
+std::vector<Row> counters_table(const evidence::PairResult& pair) {
   std::vector<Row> rows;
-  for (const auto& [name, counters] : variants) rows.push_back(cells(name, *counters));
+  for (const evidence::VariantResult& variant : pair.variants)
+    if (variant.counters) rows.push_back(cells(variant.name, *variant.counters));
   if (!rows.empty()) rows.insert(rows.begin(), headings());
   return rows;
-}
-
-std::vector<Row> counters_table(const evidence::PairResult& pair) {
-  std::vector<CountedRow> counted;
-  for (const evidence::VariantResult& variant : pair.variants)
-    if (variant.counters) counted.emplace_back(variant.name, &*variant.counters);
-  return counters_table(counted);
 }
 
 std::vector<Row> cost_table(const evidence::SuiteResult& suite) {

@@ -89,10 +89,6 @@ std::string metric_number(const evidence::RecordedMetric& metric) {
   return (is_whole ? fmt::format("{:.0f}", value) : base::significant(value)) + prefixes[prefix];
 }
 
-std::string metric_text(const evidence::RecordedMetric& metric) {
-  return metric_number(metric) + (metric.unit.empty() ? "" : " " + metric.unit);
-}
-
 static std::string host_text(const evidence::Recorded& recorded) {
   if (recorded.cpus_usable <= 0) return recorded.cpu;
   return fmt::format("{}, {}, {}{}", recorded.cpu, base::plural(static_cast<std::size_t>(recorded.cpus_usable), "usable CPU"),

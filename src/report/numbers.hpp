@@ -33,8 +33,7 @@ std::string median_text(const evidence::VariantResult& variant);  // "0.541 ms";
 std::string floor_text(const evidence::Floor& floor);
 std::string_view guess_mark(evidence::CeilingFrom from);  // "~" before what stands on a guess, "" before others
 
-// "5.21M tokens/s", "0.0123 ms", "4"; the number alone "5.21M". Prefixes stand in rates only: "2k ms" is no time.
-std::string metric_text(const evidence::RecordedMetric& metric);
+// "5.21M" of 5.21M tokens/s, "0.0123", "4". Prefixes stand in rates only: "2k ms" is no time.
 std::string metric_number(const evidence::RecordedMetric& metric);
 
 // "NVIDIA H200, driver 580.159, CUDA 13.0, power limit 700 W"; the CPU of a host pair.

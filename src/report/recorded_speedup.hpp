@@ -22,11 +22,6 @@ RecordedSpeedup recorded_speedup(const evidence::ExpectedVariant& variant);
 // The median of the runs with the least and the greatest of them.
 evidence::Range seen_range(const evidence::ExpectedVariant& variant);
 
-// "3.04x [3.02, 3.06], 6 runs", "3.04x (3.02 to 3.06, 3 runs)"; the times of both where they give no steady ratio:
-// "no ratio: 3.10 to 4.44 ms against 0.71 to 0.79 ms, 2 runs". Of the judged metric where the pair is not judged by time.
-std::string recorded_speedup_text(const evidence::ExpectedPair& pair, const evidence::ExpectedVariant& variant);
-// "3.04x", or the median time (or judged metric) of a variant without a steady ratio.
-std::string short_recorded_speedup(const evidence::ExpectedPair& pair, const evidence::ExpectedVariant& variant);
 // "1.36x" over another variant; empty where one of both was not recorded or the ratio is not steady.
 std::string recorded_gain(const evidence::ExpectedPair& pair, const std::string& variant, const std::string& over);
 

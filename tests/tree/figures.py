@@ -6,8 +6,8 @@ from constants import CONSTANTS
 from tree import FENCE, INLINE, blank
 
 GENERATED = re.compile(r"^<!-- (measured|counted|swept):\s[^>]*-->$.*?^<!-- \1: end -->$", re.M | re.S)
-# A figure that somebody measured, and the comment behind it that says where: aisp report --chapter-tables fills the first kind, and
-# --pictures those in pictures that are drawn by hand. Numbers in words count where they compare or have a unit.
+# A figure that somebody measured, and the comment behind it that says where: scripts/pages fills the first kind, also
+# in pictures that are drawn by hand. Numbers in words count where they compare or have a unit.
 WORDS = "two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen|twenty|thirty|forty|fifty|sixty|eighty|hundred|thousand"
 FIGURE = re.compile(
     r"(?<![\w.])(?:\d[\d.]*(?:(?<!\.)x\b(?!\s*\d)|\s(?:times|[nuµm]?s|[GM]Hz|W|J|[KMGTP]B/s|[GTP]FLOP/s|[KMGT]i?B|bytes|%)(?!\w)"

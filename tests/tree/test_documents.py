@@ -183,7 +183,7 @@ class Documents(unittest.TestCase):
 
     def test_figures_in_prose_have_a_source(self):
         self.assertEqual(figures_without_source(SOURCE), [],
-                         "aisp report --chapter-tables fills HARDWARE TARGET VARIANT QUANTITY; one <!-- not recorded: why --> may stand before a table")
+                         "scripts/pages fills HARDWARE TARGET VARIANT QUANTITY; one <!-- not recorded: why --> may stand before a table")
 
     def test_figures_of_timelines_stand_in_their_pictures(self):
         quoted = [(" ".join(figure.split()), name) for page in EVIDENCE for figure, name in TIMELINE_FIGURE.findall((SOURCE / page).read_text())]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prose of documents is wrapped, whether people wrote it or aisp report --chapter-tables, and words stand one blank apart."""
+"""Prose of documents is wrapped, whether people wrote it or scripts/pages, and words stand one blank apart."""
 import re
 import unittest
 

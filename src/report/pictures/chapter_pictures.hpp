@@ -7,14 +7,14 @@
 // KIND HARDWARE, then the pairs that it shows, in their order; all of the chapter unless it names some. Kinds: speedups of each
 // variant; library, the speed of each in percent of the library's; roofline; intensity, FLOPs a byte; sweep, the rate of each
 // variant of one pair (or its time where it declares no work) over a size; sweep_speedups, the same of speedups. A comment may
-// take several lines. In a picture that is drawn by hand, figures may have comments as in prose (quoted_figures.hpp).
+// take several lines. In a picture that is drawn by hand, figures may have comments as in prose (scripts/lib/quoted_figures.py).
 #pragma once
 #include <string>
 #include <vector>
 
 #include "evidence/recorded/counted.hpp"
 #include "evidence/recorded/sweep.hpp"
-#include "report/markdown/chapter_table.hpp"
+#include "report/known_pair.hpp"
 
 namespace aisp::report {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "evidence/expectations/expectations.hpp"
-#include "report/markdown/chapter_table.hpp"
+#include "report/known_pair.hpp"
 #include "report/pictures/svg.hpp"
 
 namespace aisp::report {

@@ -58,7 +58,7 @@ class BadInput(EndToEnd):
         file = self.work / "expectations/host/ch90.json"
         (self.work / "chapters").mkdir()  # report wants to be in a source tree
         for kind, content in HOSTILE.items():
-            for command in (("analyze", "first"), ("report", "--chapter-tables", "--check"), ("roofline", "--expectations-dir", "expectations")):
+            for command in (("analyze", "first"), ("report", "--pictures", "--check"), ("roofline", "--expectations-dir", "expectations")):
                 with self.subTest(kind=kind, command=command):
                     self.refuse(file, content, *command)
 

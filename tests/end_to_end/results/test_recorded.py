@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recording expectations, and what is made of them: chapter tables and rooflines."""
 import json
+import os
 import re
+import sys
 import unittest
 import xml.etree.ElementTree as tree
 
-from harness import AISP, QUICK, EndToEnd
+from harness import AISP, FIXTURES, QUICK, SOURCE, EndToEnd
 from schemas import mistakes
+
+sys.path[:0] = [str(SOURCE / "scripts" / folder) for folder in ("lib", "lessons")]
+from number_text import display_ms, human_rate, metric_number
+from records import Metric, read_records
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -31,7 +37,13 @@ class Recorded(EndToEnd):
         return path
 
     def tables(self, *flags):
-        return self.call("report", "--chapter-tables", *flags)
+        return self.call("--root", ".", "--aisp", FIXTURES, *flags, program=str(SOURCE / "scripts/pages"))
+
+    def assert_one_line_of_error(self, finished, *words):
+        lines = [line for line in finished.err.splitlines() if "looked at" not in line]
+        self.assertEqual(len(lines), 1, finished.err)
+        for word in words:
+            self.assertIn(word, lines[0])
 
     def differing(self, finished):
         return [line.split(":")[0] for line in finished.out.splitlines() if not line.startswith(" ")]
@@ -174,7 +186,17 @@ class ChapterTables(Recorded):
         front.write_text("No 7x<!-- host ch90:good gone speedup -->\n")
         finished = self.tables()
         self.assert_code(finished, 2)
-        self.assert_one_error_line(finished, "README.md", "ch90:good gone speedup", "nothing of that name is recorded")
+        self.assert_one_line_of_error(finished, "README.md", "ch90:good gone speedup", "nothing of that name is recorded")
+
+    def test_figures_in_a_picture_drawn_by_hand(self):
+        self.record()
+        self.readme()
+        picture = self.work / "chapters/ch90/machine.svg"
+        picture.write_text('<svg xmlns="http://www.w3.org/2000/svg"><text>1.23x<!-- host ch90:good doubled speedup --> as fast</text></svg>')
+        self.assertEqual(self.differing(self.tables("--check")), ["chapters/ch90/README.md", "chapters/ch90/machine.svg"])
+        self.assert_code(self.tables(), 0)
+        self.assertNotIn("1.23x", picture.read_text())
+        self.assert_code(self.tables("--check"), 0)
 
     def test_stale_pairs_are_marked(self):
         self.record()
@@ -193,7 +215,7 @@ class ChapterTables(Recorded):
                 self.assertIn("chapters/ch90/README.md: the table's place is not marked", checked.out)
                 finished = self.tables()
                 self.assert_code(finished, 2)
-                self.assert_one_error_line(finished, "chapters/ch90/README.md", BEGIN, END)
+                self.assert_one_line_of_error(finished, "chapters/ch90/README.md", BEGIN, END)
                 self.assertEqual(path.read_text(), text)
                 self.assertIn("not measured yet", good.read_text())
 
@@ -207,20 +229,98 @@ class ChapterTables(Recorded):
         self.assertEqual(path.read_text().count(END), 1)
 
     def test_bad_input(self):
-        self.assert_one_error_line(self.tables(), "chapters")
-        self.assert_one_error_line(self.call("report"), "--chapter-tables")
+        self.assert_one_line_of_error(self.tables(), "chapters")
         path = self.readme()
         before = path.read_text()
-        self.assert_one_error_line(self.tables("--expectations-dir", "nowhere"), "nowhere")
-        for content in ("", "{", '{"schema_version": 2, "hardware": "host", "chapter": "ch91", "pairs": {}}', '{"pairs": {"good": 3}}'):
+        self.assert_one_line_of_error(self.tables("--expectations-dir", "nowhere"), "nowhere")
+        self.assert_one_line_of_error(self.tables("--aisp", "nowhere"), "nowhere")
+        for content in ("", "{", '{"schema_version": 2, "hardware": "host", "chapter": "ch91", "pairs": {}}', '{"pairs": {"good": 3}}',
+                        '{"schema_version": 3, "hardware": "host", "chapter": "ch90", "machines": {}, "pairs": {"good": 3}}', "[" * 100000):
             with self.subTest(content):
                 file = self.work / "expectations/host/ch90.json"
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(content)
                 finished = self.tables()
                 self.assert_code(finished, 2)
-                self.assert_one_error_line(finished, "ch90.json")
+                self.assert_one_line_of_error(finished, "ch90.json")
                 self.assertEqual(path.read_text(), before)
+
+
+class AnyFolder(Recorded):
+    def test_a_folder_of_pairs_of_ones_own_has_its_table(self):
+        """The table's place makes a folder one of pairs, whatever its name; folders without it are left alone."""
+        for name, text in (("kernels", f"{BEGIN}\n{END}\n"), ("notes", "# Notes\n")):
+            (self.work / "pairs" / name).mkdir(parents=True)
+            (self.work / "pairs" / name / "README.md").write_text(text)
+        self.assert_code(self.tables("--chapters-dir", "pairs"), 0)
+        self.assertIn("This chapter has no pairs yet", (self.work / "pairs/kernels/README.md").read_text())
+        self.assertEqual((self.work / "pairs/notes/README.md").read_text(), "# Notes\n")
+
+    def test_chapters_that_are_not_all_built_are_left_as_they_are(self):
+        self.record()
+        path = self.readme()
+        before = path.read_text()
+        finished = self.tables("--aisp", os.environ["AISP_PART"])
+        self.assert_code(finished, 0)
+        self.assertRegex(finished.err, r"chapters/ch90/README.md is left as it is: its pairs are not all built; \./setup\.sh --chapters \S+ builds")
+        self.assertEqual(path.read_text(), before)
+
+    def test_pairs_that_are_no_more_are_named(self):
+        self.record()
+        self.change(lambda content: content["pairs"].update(gone=content["pairs"]["good"]))
+        self.readme()
+        finished = self.tables()
+        self.assert_code(finished, 0)
+        self.assertIn("host has ch90:gone, which this aisp has not; left out", finished.err)
+
+
+class TwoReaders(Recorded):
+    """Scripts read records, and print numbers, as aisp does."""
+
+    def test_numbers(self):
+        self.record()
+        milliseconds = (3.333e-7, 9.994e-4, 9.9949e-4, 9.9951e-4, 0.01, 0.09995, 0.5, 0.99949, 0.99951, 1, 2.675, 9.994, 9.996, 12.345, 99.95, 100.5,
+                        999.4, 999.6, 1234.5, 98765)
+
+        def change(content):
+            good = content["pairs"].pop("good")
+            for number, median_ms in enumerate(milliseconds):
+                pair = json.loads(json.dumps(good))
+                pair["baseline_cost"] = {"flops": 0, "bytes": 1e6, "math": "", "bytes_of": "host memory"}
+                pair["runs"][0]["baseline_median_ms"] = median_ms
+                content["pairs"][f"p{number}"] = pair
+
+        self.change(change)
+        out = self.call("roofline", "--expectations-dir", "expectations").out
+        printed = dict(re.findall(r"^ch90:p(\d+) .*\(baseline\)  +(.*?)  +-", out, re.M))
+        self.assertEqual(printed, {str(number): display_ms(median_ms) for number, median_ms in enumerate(milliseconds)})
+        for median_ms in milliseconds:
+            self.assertIn(f" {human_rate(1e6 / median_ms * 1e3, 'B')} ", out)
+
+    def test_metrics(self):
+        self.record("ch90:judged_metric")
+        for value, unit in ((8, ""), (8.5, "B"), (524288.4, "B"), (812.4, "images/s"), (999.6, "images/s"), (6271000, "images/s"), (0.01234, "%")):
+            self.change(lambda content: content["pairs"]["judged_metric"]["runs"][0]["baseline_metrics"]["bytes_moved"].update(value=value, unit=unit))
+            out = self.call("explain", "ch90:judged_metric").out
+            self.assertRegex(out, rf": slow {re.escape(metric_number(Metric(value, unit)))}, doubled ")
+
+    def test_what_further_runs_are_expected_to_show(self):
+        self.record()
+        for factors, host_decides in (((1,), False), ((1, 1.01), False), ((1, 1.02, 0.99, 1.01, 1.03, 0.97), False),
+                                      ((1, 1.01, 1.02, 1.01, 3), False), ((1, 1.01, 1.02, 1.01, 1), True)):
+            def change(content):
+                content["pairs"]["good"]["host_decides"] = host_decides
+                runs = content["pairs"]["good"]["runs"]
+                content["pairs"]["good"]["runs"] = [json.loads(json.dumps(runs[0])) for _ in factors]
+                for run, factor in zip(content["pairs"]["good"]["runs"], factors):
+                    run["variants"]["doubled"].update(speedup=2 * factor, speedup_low=1.99 * factor, speedup_high=2.02 * factor)
+
+            self.change(change)
+            (record,) = read_records(self.work)["ch90:good"]
+            doubled = record.variants["doubled"]
+            expected = rf"doubled on host: {doubled.speedup:.3g}x, further runs from {doubled.low:.3g} to {doubled.high:.3g}"
+            with self.subTest(factors):
+                self.assertIn(expected, " ".join(self.call("explain", "ch90:good").out.split()))
 
 
 class Roofline(Recorded):

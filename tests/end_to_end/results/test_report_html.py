@@ -80,7 +80,7 @@ class File(Report):
 
     def test_wrong_usage(self):
         for arguments, words in ((["--html"], "name a run"), (["latest"], "--html"), (["latest", "--html"], "no run"),
-                                 (["latest", "--html", "--chapter-tables"], "one of them")):
+                                 (["latest", "--html", "--pictures"], "one of them")):
             finished = self.call("report", *arguments)
             self.assert_code(finished, 2)
             self.assertIn(words, finished.err)

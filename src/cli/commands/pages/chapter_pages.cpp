@@ -5,16 +5,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
+#include <string_view>
 #include <vector>
 
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
-#include "report/markdown/chapter_table.hpp"
-#include "report/markdown/marked_tables.hpp"
-#include "report/markdown/quoted_figures.hpp"
 #include "report/pictures/chapter_pictures.hpp"
 #include "suite/selection/select.hpp"
 
@@ -27,9 +24,11 @@ using base::Exit;
 using report::KnownPair;
 
 struct Readme {
-  std::string chapter;  // empty: that of the source tree, which has figures but neither table nor pictures of its own
+  std::string chapter;
   fs::path path;
 };
+
+constexpr std::string_view table_begin = "<!-- measured: begin -->";
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -39,7 +38,7 @@ bool is_there(const fs::path& path) {
 // A folder of pairs has a README with a place for its table, or should have.
 bool is_chapter(const std::string& name, const fs::path& readme, const std::vector<KnownPair>& known) {
   return std::ranges::find(known, name, &KnownPair::chapter) != known.end() ||
-         base::read_file(readme).find(report::table_begin) != std::string::npos;
+         base::read_file(readme).find(table_begin) != std::string::npos;
 }
 
 std::vector<Readme> readmes_in(const fs::path& folder, const std::vector<KnownPair>& known) {
@@ -54,8 +53,6 @@ std::vector<Readme> readmes_in(const fs::path& folder, const std::vector<KnownPa
     throw Error{Exit::usage,
                 fmt::format("cannot read the chapters in {}: {}; run in the source tree or name them with --chapters-dir",
                             folder.string(), error.message())};
-  const fs::path above = (folder / ".." / "README.md").lexically_normal();
-  if (is_there(above)) found.push_back({"", above});
   std::sort(found.begin(), found.end(), [](const Readme& a, const Readme& b) { return a.chapter < b.chapter; });
   return found;
 }
@@ -99,22 +96,7 @@ class Pages {
     return all;
   }
 
-  void update_table(const Readme& readme) {
-    guarded([&] {
-      const std::string place = readme.path.string(), before = base::read_file(readme.path);
-      std::string after = report::with_quoted_figures(before, all_, place);
-      if (!readme.chapter.empty()) {
-        const std::vector<KnownPair> pairs = pairs_of(readme.chapter);
-        after = report::with_table(after, report::chapter_table(readme.chapter, pairs, all_), place);
-        after = report::with_counted_tables(after, readme.chapter, pairs, counted_, place);
-        after = report::with_swept_tables(after, readme.chapter, pairs, sweeps_, place);
-      }
-      write_or_report(readme.path, before, after, "its table or figures are", "--chapter-tables");
-    });
-  }
-
   void update_pictures(const Readme& readme) {
-    if (readme.chapter.empty()) return;
     guarded([&] {
       const std::string place = readme.path.string();
       for (const report::PictureMark& mark : report::picture_marks(base::read_file(readme.path), place))
@@ -128,11 +110,11 @@ class Pages {
   void update_picture(const Readme& readme, const report::PictureMark& mark) {
     const fs::path file = readme.path.parent_path() / mark.file;
     if (!mark.kind && !is_there(file)) throw Error{Exit::usage, file.string() + ": drawn by hand, and not there"};
+    if (!mark.kind) return;
     const std::string before = is_there(file) ? base::read_file(file) : "";
-    const std::string after = !mark.kind ? report::with_quoted_figures(before, all_, file.string())
-                                         : report::chapter_picture(mark, readme.chapter, pairs_of(readme.chapter),
-                                                                   {all_, sweeps_, counted_}, readme.path.string());
-    write_or_report(file, before, after, "it is", "--pictures");
+    write_or_report(
+        file, before,
+        report::chapter_picture(mark, readme.chapter, pairs_of(readme.chapter), {all_, sweeps_, counted_}, readme.path.string()));
   }
 
   std::vector<KnownPair> pairs_of(const std::string& chapter) const {
@@ -158,14 +140,13 @@ class Pages {
   }
 
   // Writes what has changed or, with --check, says so.
-  void write_or_report(const fs::path& file, const std::string& before, const std::string& after, const char* what,
-                       const char* flag) {
+  void write_or_report(const fs::path& file, const std::string& before, const std::string& after) {
     if (after == before) return;
     if (options_.check) {
       ++wrong_;
       const Difference first = first_difference(before, after);
-      show(fmt::format("{}:{}: {} not what {} says; aisp report {} writes it\n  is         {}\n  should be  {}\n", file.string(),
-                       first.line, what, expectations_to_read(options_.expectations_dir), flag, first.is, first.should_be));
+      show(fmt::format("{}:{}: it is not what {} says; aisp report --pictures writes it\n  is         {}\n  should be  {}\n",
+                       file.string(), first.line, expectations_to_read(options_.expectations_dir), first.is, first.should_be));
       return;
     }
     base::write_atomically(file, after);
@@ -197,10 +178,7 @@ class Pages {
 Exit write_chapter_pages(const ChapterPages& options) {
   Pages pages{options};
   const std::vector<Readme> readmes = pages.readmes();
-  for (const Readme& readme : readmes) {
-    if (options.tables) pages.update_table(readme);
-    if (options.pictures) pages.update_pictures(readme);
-  }
+  for (const Readme& readme : readmes) pages.update_pictures(readme);
   note(fmt::format("aisp: {} looked at, {} {}", base::plural(readmes.size(), "README"), pages.wrong(),
                    options.check ? "differ" : "not written"));
   if (pages.wrong() == 0) return Exit::good;

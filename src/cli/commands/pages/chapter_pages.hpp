@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// aisp report --chapter-tables and --pictures: what the chapters' READMEs show of recorded expectations.
+// aisp report --pictures: what the chapters' READMEs show of recorded expectations.
 #pragma once
 #include <string>
 
@@ -10,7 +10,6 @@ namespace aisp::cli {
 struct ChapterPages {
   std::string chapters_dir = "chapters";
   std::string expectations_dir;
-  bool tables = false;    // the measured tables, and figures in prose
   bool pictures = false;  // the SVG files that the READMEs link to
   bool check = false;     // change nothing, say what differs
 };

@@ -38,16 +38,14 @@ HtmlOptions html_options(const ReportOptions& options) {
 }
 
 Exit write_report(const ReportOptions& options) {
-  const bool pages = options.pages.tables || options.pages.pictures;
-  if (options.html && pages)
-    throw Error{Exit::usage, "--html is of a run, --chapter-tables and --pictures are of the chapters; ask for one of them"};
-  if (options.pages.check && !pages)
-    throw Error{Exit::usage, "--check is of --chapter-tables or --pictures; give one of them, or both"};
+  const bool pages = options.pages.pictures;
+  if (options.html && pages) throw Error{Exit::usage, "--html is of a run, --pictures are of the chapters; ask for one of them"};
+  if (options.pages.check && !pages) throw Error{Exit::usage, "--check is of --pictures; give both"};
   if (options.html) return write_html_report(html_options(options));
   if (pages) return write_chapter_pages(options.pages);
   if (!options.run.empty())
     throw Error{Exit::usage, fmt::format("say which report of {}: aisp report {} --html", options.run, options.run)};
-  throw Error{Exit::usage, "nothing to report; give RUN --html, --chapter-tables or --pictures, see aisp report --help"};
+  throw Error{Exit::usage, "nothing to report; give RUN --html or --pictures, see aisp report --help"};
 }
 
 void add_html(CLI::App& command, const std::shared_ptr<ReportOptions>& options) {
@@ -76,12 +74,10 @@ void add_html(CLI::App& command, const std::shared_ptr<ReportOptions>& options) 
 }
 
 void add_pages(CLI::App& command, ChapterPages& pages) {
-  command.add_flag("--chapter-tables", pages.tables,
-                   "rewrite the table of each chapter's README, and the figures that a comment behind them marks as recorded");
   command.add_flag("--pictures", pages.pictures,
                    "draw the pictures that the chapters' READMEs link to, as the comment behind each link says");
   command.add_flag("--check", pages.check,
-                   "with --chapter-tables or --pictures: change nothing; exit status 1 and a line for each file that differs");
+                   "with --pictures: change nothing; exit status 1 and a line for each file that differs");
   command.add_option("--expectations-dir", pages.expectations_dir, expectations_to_read_help)->type_name("DIR");
   command.add_option("--chapters-dir", pages.chapters_dir, "folder of the chapters [chapters]")->type_name("DIR");
 }
@@ -90,7 +86,7 @@ void add_pages(CLI::App& command, ChapterPages& pages) {
 
 void add_report(CLI::App& app, Action& action) {
   auto options = std::make_shared<ReportOptions>();
-  CLI::App* command = app.add_subcommand("report", "write a run as one HTML file, or the chapters' measured tables and pictures");
+  CLI::App* command = app.add_subcommand("report", "write a run as one HTML file, or the chapters' pictures");
   command->add_option("RUN", options->run, "a run: its name, its folder, or latest")->type_name("");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   add_html(*command, options);
