@@ -140,7 +140,7 @@ class Plot:
         for value, name, anchor in columns:
             place = self.x.at(value)
             draw.line("grid", place, self.top - above, place, self.bottom)
-            draw.text("tick", min(place, draw.width - 2), self.bottom + below, name, anchor)
+            draw.text("tick", place, self.bottom + below, name, anchor)
         if x_name:
             draw.text("axis", (self.left + self.right) / 2, self.bottom + 34, x_name, "middle")
 
