@@ -60,9 +60,9 @@ def shown_pairs(mark, chapter, pages):
     shown = [(name, targets.get(name), records.get(name)) for name in mark.pairs or targets]
     missing = [name for name, target, record in shown if not (target and record)]
     if mark.pairs and missing:
-        raise ValueError(f"{mark.file}: {chapter}:{missing[0]} is not recorded on {mark.hardware}")
+        raise ValueError(f"{chapter}:{missing[0]} is not recorded on {mark.hardware}")
     if len(missing) == len(shown):
-        raise ValueError(f"{mark.file}: nothing of {chapter} is recorded on {mark.hardware}")
+        raise ValueError(f"nothing of {chapter} is recorded on {mark.hardware}")
     return [(target, record) for _, target, record in shown if record]
 
 
@@ -116,17 +116,17 @@ def library_picture(title, shown):
 
 def swept(mark, chapter, pages):
     if len(mark.pairs) != 1:
-        raise ValueError(f"{mark.file}: a picture of a sweep is of one pair; name it after the hardware")
+        raise ValueError("a picture of a sweep is of one pair; name it after the hardware")
     target = f"{chapter}:{mark.pairs[0]}"
     if (mark.hardware, target) not in pages.sweeps:
-        raise ValueError(f"{mark.file}: no sweep of {target} is recorded on {mark.hardware}; aisp run --targets {target} --sweep "
+        raise ValueError(f"no sweep of {target} is recorded on {mark.hardware}; aisp run --targets {target} --sweep "
                          "--update-expectations records one")
     return pages.sweeps[mark.hardware, target]
 
 
 def of_whole_chapter(mark, chapter, pages, *form):
     if mark.pairs:
-        raise ValueError(f"{mark.file}: a picture of this kind shows its whole chapter; name no pair after the hardware")
+        raise ValueError("a picture of this kind shows its whole chapter; name no pair after the hardware")
     shown_pairs(mark, chapter, pages)
     return roofline(pages, chapter, mark.hardware, *form)
 
@@ -144,7 +144,7 @@ def drawn(mark, chapter, pages):
     else:
         picture = {"speedups": speedups_picture, "library": library_picture}[mark.kind](title, shown_pairs(mark, chapter, pages))
     if not picture:
-        raise ValueError(f"{mark.file}: nothing of this kind is recorded on {mark.hardware}")
+        raise ValueError(f"nothing of this kind is recorded on {mark.hardware}")
     return picture
 
 
@@ -153,5 +153,5 @@ def chapter_picture(mark, chapter, pages, before):
     if mark.kind:
         return drawn(mark, chapter, pages)
     if not before:
-        raise ValueError(f"{mark.file}: not drawn from records, and not there")
+        raise ValueError("it is not drawn from records, and not there")
     return with_quoted_figures(before, pages.records)
