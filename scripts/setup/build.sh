@@ -198,7 +198,6 @@ build_and_test() {
   step_build ci
   if ((built)); then run_tests ci; fi
   if ((built)); then step chapter-pages scripts/pages --check --aisp build/ci/aisp; fi
-  if ((built)); then step chapter-pictures build/ci/aisp report --pictures --check; fi
   step lessons scripts/check-lessons
   step timelines scripts/draw-timeline --check
   step diagrams scripts/draw-diagrams --check

@@ -18,30 +18,9 @@
 #include "evidence/expectations/expectations.hpp"
 #include "evidence/recorded/counted.hpp"
 #include "evidence/recorded/sweep.hpp"
-#include "pair/all_variants.hpp"
-#include "pair/code.hpp"
-#include "pair/registry.hpp"
 
 namespace aisp::cli {
 namespace {
-
-std::vector<std::string> libraries_beside(const Pair& pair, const Variant& step) {
-  std::vector<std::string> libraries;
-  for (const Variant& library : pair.libraries)
-    if (!library.changes_precision || step.changes_precision) libraries.emplace_back(library.name);
-  return libraries;
-}
-
-std::vector<report::KnownPair::Step> steps_of(const Pair& pair) {
-  std::vector<report::KnownPair::Step> steps;
-  std::string_view before = pair.baseline.name;
-  for (const Variant& step : pair.optimized) {
-    steps.push_back(
-        {std::string{step.name}, std::string{step.gains_over.empty() ? before : step.gains_over}, libraries_beside(pair, step)});
-    before = step.name;
-  }
-  return steps;
-}
 
 constexpr const char* default_expectations_dir = "expectations";
 
@@ -70,7 +49,7 @@ void record_run(const evidence::SuiteResult& suite, const evidence::Manifest& ma
   for (const std::string& doubt : recording.far) note("aisp: warning: " + doubt);
   for (const auto& [variant, sentence] : recording.wide) wide[variant] = sentence;
   if (!sweeps.empty())
-    note(fmt::format("aisp: recorded {} in {}, for pictures (aisp report --pictures); their points are no expectations: {}",
+    note(fmt::format("aisp: recorded {} in {}, for pictures (scripts/pages); their points are no expectations: {}",
                      base::plural(sweeps.size(), "sweep"), folder, base::join(sweeps, ", ")));
   if (!counted.empty())
     note(fmt::format("aisp: recorded the counters of {} in {}, for the chapters' READMEs (scripts/pages)",
@@ -106,21 +85,6 @@ std::vector<evidence::RunRecord> read_found(const std::filesystem::path& folder)
     note("aisp: warning: " + base::one_line(fmt::format("{} is left out: {}", folder.string(), error.what())));
     return {};
   }
-}
-
-std::vector<report::KnownPair> known_pairs() {
-  std::vector<report::KnownPair> known;
-  for (const pair::Entry& entry : pair::registry()) {
-    report::KnownPair pair{.chapter = std::string{entry.chapter},
-                           .name = std::string{entry.name},
-                           .teaches = std::string{entry.pair->teaches},
-                           .lesson = std::string{pair::lesson_of(*entry.pair)},
-                           .steps = steps_of(*entry.pair),
-                           .source_digests = {}};
-    for (const pair::CodeDigest& code : pair::code_of(entry).digests) pair.source_digests.emplace_back(code.digest);
-    known.push_back(std::move(pair));
-  }
-  return known;
 }
 
 void record_expectations(const evidence::SuiteResult& suite, const evidence::Manifest& manifest, const std::string& folder) {

@@ -10,7 +10,6 @@
 #include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
 #include "evidence/run_record.hpp"
-#include "report/known_pair.hpp"
 
 namespace aisp::cli {
 
@@ -30,9 +29,6 @@ std::vector<evidence::Expectations> read_recorded(const std::string& named);
 
 // A run that was found and not named, with its confirmations; one that cannot be read is left out and named in a warning.
 std::vector<evidence::RunRecord> read_found(const std::filesystem::path& folder);
-
-// The pairs of this executable, in the order of the registry.
-std::vector<report::KnownPair> known_pairs();
 
 // Records what a run measured below `folder`, and says on stderr what of it was not fit to be expected and why.
 void record_expectations(const evidence::SuiteResult& suite, const evidence::Manifest& manifest, const std::string& folder);

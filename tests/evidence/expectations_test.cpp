@@ -79,17 +79,6 @@ TEST(Expectations, KeepWhatARooflineNeeds) {
   EXPECT_EQ(read.lesson, "tiled");
 }
 
-TEST(Expectations, SayHowFastOneVariantIsBesideAnother) {
-  const base::ScratchDirectory folder;
-  record(folder.path(), {.pairs = {pair_with(8)}}, manifest_of("NVIDIA H200"));
-  const ExpectedPair pair = read_all_expectations(folder.path()).at(0).pairs.at("transpose");
-  EXPECT_DOUBLE_EQ(speed_over(pair, "tiled", "strided").value(), 8);
-  EXPECT_DOUBLE_EQ(speed_over(pair, "tiled", "cublas").value(), 8 / 7.8);
-  EXPECT_DOUBLE_EQ(speed_over(pair, "strided", "cublas").value(), 1 / 7.8);
-  EXPECT_EQ(speed_over(pair, "tiled", "gone"), std::nullopt);
-  EXPECT_EQ(speed_over(pair, "gone", "tiled"), std::nullopt);
-}
-
 // Records into one file and reads it back.
 class Recorder {
  public:

@@ -131,8 +131,8 @@ TEST(Roofline, ChaptersAndKindsOfHardwareAreKeptApart) {
 
 TEST(Roofline, StaleWhenTheCodeIsAnother) {
   const std::vector<Expectations> all{{.hardware = "h200", .chapter = "ch01", .pairs = {{"a", pair_of(dense)}}}};
-  EXPECT_FALSE(rooflines(all, {{.chapter = "ch01", .name = "a", .source_digests = {"abc"}}}, {})[0].pairs[0].stale);
-  const Roofline stale = rooflines(all, {{.chapter = "ch01", .name = "a", .source_digests = {"def"}}}, {})[0];
+  EXPECT_FALSE(rooflines(all, {{"ch01:a", {"abc"}}}, {})[0].pairs[0].stale);
+  const Roofline stale = rooflines(all, {{"ch01:a", {"def"}}}, {})[0];
   EXPECT_TRUE(stale.pairs[0].stale);
   EXPECT_THAT(roofline_svg(stale), HasSubstr("ch01:a (stale)"));
 }

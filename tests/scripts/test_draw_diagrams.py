@@ -15,9 +15,10 @@ class DrawDiagrams(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        for name in ("scripts", "chapters/ch10", "chapters/ch18"):
-            (self.root / name).mkdir(parents=True)
-        self.script = shutil.copy(ROOT / "scripts/draw-diagrams", self.root / "scripts")
+        for name in ("scripts/draw-diagrams", "scripts/lib/lanes.py", "scripts/lib/svg.py", "src/report/html/page/picture.css"):
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, self.root / name)
+        self.script = self.root / "scripts/draw-diagrams"
 
     def run_script(self, *arguments):
         return subprocess.run([self.script, *arguments], capture_output=True, text=True, check=False)

@@ -45,7 +45,7 @@ class DrawTimeline(unittest.TestCase):
     @staticmethod
     def kernels(picture):
         """Left edge and width of each bar."""
-        paths = re.findall(r'<path class="kernel" d="([^"]+)"', picture)
+        paths = re.findall(r'<path class="c2" d="([^"]+)"', picture)
         return [(float(left), float(width)) for path in paths for left, width in re.findall(r"M([\d.]+) \d+h([\d.]+)v14h-[\d.]+z", path)]
 
     def test_committed_pictures_are_what_their_traces_say(self):
@@ -59,7 +59,7 @@ class DrawTimeline(unittest.TestCase):
         kernels = [width for left, width in self.kernels(picture) if left == 150]
         self.assertEqual(len(kernels), 2)
         self.assertAlmostEqual(kernels[1], 2 * kernels[0], delta=0.1)
-        self.assertIn("400 us, 1 kernel, GPU idle 25 %", picture)
+        self.assertIn("400 µs, 1 kernel, GPU idle 25 %", picture)
         self.assertLess(picture.index(">slow<"), picture.index(">fast<"))
 
     def test_waits_of_the_host_are_no_work(self):
@@ -69,7 +69,7 @@ class DrawTimeline(unittest.TestCase):
     def test_the_enlarged_part_is_cut_at_its_ends(self):
         path = self.write("t.json", trace("v", [slice_of("kernel", 20 * i, 15) for i in range(50)]))
         picture = self.picture(path, zoom="50")
-        self.assertIn("50 us of it, enlarged", picture)
+        self.assertIn("50 µs of it, enlarged", picture)
         bars = self.kernels(picture)
         self.assertGreater(len(bars), 50)
         for left, width in bars:
@@ -78,7 +78,7 @@ class DrawTimeline(unittest.TestCase):
 
     def test_the_time_without_the_recorders_calls_is_told(self):
         kernel = [slice_of("kernel", 0, 300)]
-        self.assertIn("166 us when nothing is recorded; here 300 us", self.picture(self.write("t.json", trace("v", kernel, span_us=166))))
+        self.assertIn("166 µs when nothing is recorded; here 300 µs", self.picture(self.write("t.json", trace("v", kernel, span_us=166))))
         self.assertNotIn("nothing is recorded", self.picture(self.write("t.json", trace("v", kernel, span_us=299))))
 
     def test_an_excerpt_draws_the_same_picture(self):

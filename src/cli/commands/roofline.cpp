@@ -17,6 +17,8 @@
 #include "cli/recorded.hpp"
 #include "evidence/json.hpp"
 #include "evidence/run_summary.hpp"
+#include "pair/code.hpp"
+#include "pair/registry.hpp"
 #include "suite/records/run_folder.hpp"
 #include "suite/selection/select.hpp"
 
@@ -65,12 +67,19 @@ std::vector<std::string> chapters_of(const std::vector<std::string>& given) {
   return chapters;
 }
 
+report::Digests present_digests() {
+  report::Digests digests;
+  for (const pair::Entry& entry : pair::registry())
+    for (const pair::CodeDigest& code : pair::code_of(entry).digests) digests[entry.target()].emplace_back(code.digest);
+  return digests;
+}
+
 std::vector<Roofline> gather(const RooflineOptions& options) {
   if (options.run.empty() == options.expectations_dir.empty())
     throw Error{Exit::usage, "name a run, as in aisp roofline latest, or recorded expectations with --expectations-dir"};
   const std::vector<std::string> chapters = chapters_of(options.chapters);
   std::vector<Roofline> all = options.run.empty()
-                                  ? report::rooflines(read_recorded(options.expectations_dir), known_pairs(), chapters)
+                                  ? report::rooflines(read_recorded(options.expectations_dir), present_digests(), chapters)
                                   : rooflines_of_run(options, chapters);
   std::vector<std::string> names;
   for (const Roofline& roofline : all) names.push_back(roofline.hardware);

@@ -298,16 +298,6 @@ std::string best_variant(const ExpectedPair& pair) {
   return best;
 }
 
-std::optional<double> speed_over(const ExpectedPair& pair, const std::string& variant, const std::string& other) {
-  const auto speed = [&](const std::string& name) -> std::optional<double> {
-    if (name == pair.baseline) return 1;
-    const auto found = pair.variants.find(name);
-    return found == pair.variants.end() ? std::nullopt : std::optional{found->second.speedup};
-  };
-  const auto own = speed(variant), others = speed(other);
-  return own && others ? std::optional{*own / *others} : std::nullopt;
-}
-
 Recording record(const fs::path& folder, const SuiteResult& suite, const Manifest& manifest) {
   Recording recording;
   std::map<fs::path, Expectations> files;

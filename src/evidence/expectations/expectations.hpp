@@ -133,8 +133,6 @@ std::optional<std::string> not_recordable(const PairResult& pair);
 std::string variant_without_number(const PairResult& pair);
 // Name of the optimized variant with the largest speedup, of the lesson where it reaches the same; empty when there is none.
 std::string best_variant(const ExpectedPair& pair);
-// The speed of one over that of another, the baseline or a variant; nothing where one of them was not recorded.
-std::optional<double> speed_over(const ExpectedPair& pair, const std::string& variant, const std::string& other);
 
 // Adds a result that can be recorded to those of `earlier`, which may be null. Runs of other code that it replaces are left out:
 // those of its own machine, or all where the host does not decide. The same run recorded twice counts once.

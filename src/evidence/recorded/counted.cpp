@@ -48,12 +48,4 @@ std::vector<std::string> record_counters(const std::filesystem::path& folder, co
   return targets;
 }
 
-Counted parse_counted(std::string_view text, const std::string& source) {
-  return parse_record<Counted>(text, source, counted_version, "aisp run --profile full");
-}
-
-std::vector<Counted> read_all_counted(const std::filesystem::path& folder) {
-  return read_records(folder, counter_records, parse_counted);
-}
-
 }  // namespace aisp::evidence

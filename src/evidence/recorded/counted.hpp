@@ -32,9 +32,5 @@ struct Counted {
 
 // Those pairs of a run that could be expectations and were counted, each in place of an earlier one; the names of their targets.
 std::vector<std::string> record_counters(const std::filesystem::path& folder, const SuiteResult& suite, const Manifest& manifest);
-// Those below the folder, by hardware, then target; none where it is missing. Throws base::Error (Exit::usage) naming file and
-// place of what cannot be read.
-std::vector<Counted> read_all_counted(const std::filesystem::path& folder);
-Counted parse_counted(std::string_view text, const std::string& source);
 
 }  // namespace aisp::evidence

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evidence/recorded/sweep.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
-#include "base/text.hpp"
-#include "evidence/names.hpp"
 #include "evidence/recorded/recorded_files.hpp"
 
 namespace aisp::evidence {
@@ -48,10 +44,6 @@ static void describe(Sweep& s, Visitor& visit) {
 
 namespace {
 
-[[noreturn]] void refuse_sweep(const std::string& place, const std::string& what) {
-  throw base::Error{base::Exit::usage, fmt::format("{}: {}", place, what)};
-}
-
 bool is_positive(double value) { return std::isfinite(value) && value > 0; }
 
 SweptVariant swept(const PairResult& pair, const VariantResult& variant) {
@@ -73,21 +65,6 @@ SweptPoint swept(const PairResult& pair) {
   if (pair.status == Status::passed)
     for (const VariantResult& variant : pair.variants) point.variants.push_back(swept(pair, variant));
   return point;
-}
-
-void check(const Sweep& sweep, const std::string& source) {
-  using Sizes = std::map<std::string, std::uint64_t>;
-  for (const SweptPoint& point : sweep.points) {
-    const bool same_sizes =
-        point.sizes.size() == sweep.points.front().sizes.size() &&
-        std::ranges::equal(point.sizes, sweep.points.front().sizes, {}, &Sizes::value_type::first, &Sizes::value_type::first);
-    if (!same_sizes) refuse_sweep(source, fmt::format("{} has other sizes than {}", point.name, sweep.points.front().name));
-    if (!is_plain(point.name)) refuse_sweep(source, fmt::format("'{}' is no case of a sweep", base::one_line(point.name, 40)));
-    for (const SweptVariant& variant : point.variants)
-      if (!std::isfinite(variant.median_ms) || variant.median_ms < 0 || (variant.floor_ms && !is_positive(*variant.floor_ms)) ||
-          (variant.speedup && !is_positive(*variant.speedup)))
-        refuse_sweep(source, fmt::format("{} of {} holds what no measurement gives", variant.name, point.name));
-  }
 }
 
 }  // namespace
@@ -119,13 +96,5 @@ std::vector<std::string> record_sweeps(const fs::path& folder, const SuiteResult
   }
   return targets;
 }
-
-Sweep parse_sweep(std::string_view text, const std::string& source) {
-  Sweep sweep = parse_record<Sweep>(text, source, sweep_version, "aisp run --sweep");
-  check(sweep, source);
-  return sweep;
-}
-
-std::vector<Sweep> read_all_sweeps(const fs::path& folder) { return read_records(folder, sweep_records, parse_sweep); }
 
 }  // namespace aisp::evidence

@@ -61,9 +61,5 @@ std::vector<Sweep> sweeps_of(const std::vector<PairResult>& pairs);
 
 // Those sweeps of a run of which every point passed, each in place of an earlier one; the names of their targets.
 std::vector<std::string> record_sweeps(const std::filesystem::path& folder, const SuiteResult& suite, const Manifest& manifest);
-// Those below the folder, by hardware, then target; none where it is missing. Throws base::Error (Exit::usage) naming file and
-// place of what cannot be read.
-std::vector<Sweep> read_all_sweeps(const std::filesystem::path& folder);
-Sweep parse_sweep(std::string_view text, const std::string& source);
 
 }  // namespace aisp::evidence

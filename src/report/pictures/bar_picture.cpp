@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/text.hpp"
-#include "report/pictures/scale.hpp"
+#include "report/pictures/plot.hpp"
 
 namespace aisp::report {
 namespace {
@@ -24,10 +24,9 @@ class BarDrawing {
       : chart_{chart}, width_{width}, is_narrow_{width < 480}, left_{is_narrow_ ? 4 : name_column()}, scale_{make_scale()} {}
 
   svg::Picture picture() {
-    std::string head = heading(), bars;
-    const double top = y_;
+    std::string bars;
     for (const BarGroup& group : chart_.groups) bars += drawn(group);
-    return {chart_.title, width_, y_ + bar_axis_px, head + grid(top, y_) + bars};
+    return {chart_.title, width_, y_ + bar_axis_px, grid(y_) + bars};
   }
 
  private:
@@ -64,23 +63,11 @@ class BarDrawing {
     return {chart_.logarithmic, low, high, left_, width_ - value_room()};
   }
 
-  std::string heading() {
-    if (!chart_.heading) return {};
-    std::string text = svg::text("heading", 4, y_ += 20, svg::shortened(chart_.title, width_ - 8, 16));
-    for (const std::string& note : chart_.notes) text += svg::text("small", 4, y_ += 18, note);
-    y_ += 6;
-    return text;
-  }
-
-  std::string grid(double top, double bottom) const {
-    std::string text;
-    for (const double tick : scale_.ticks(static_cast<std::size_t>((width_ - left_ - value_room()) / 52))) {
-      const double x = scale_.at(tick);
-      text += svg::line("grid", x, top, x, bottom);
-      text += svg::text("tick", x, bottom + 15, fmt::format("{:.6g}{}", tick, chart_.tick_unit), "middle");
-    }
-    if (chart_.reference) text += svg::line("reference", scale_.at(*chart_.reference), top, scale_.at(*chart_.reference), bottom);
-    return text;
+  std::string grid(double bottom) const {
+    const Plot plot{.area = {left_, 0, width_ - left_ - value_room(), bottom}, .x = scale_, .names_px = 15};
+    const auto name = [&](double tick) { return fmt::format("{:.6g}{}", tick, chart_.tick_unit); };
+    return plot.columns(scale_.ticks(static_cast<std::size_t>(plot.area.width / 52), name)) +
+           (chart_.reference ? plot.upright("reference", *chart_.reference) : "");
   }
 
   std::string drawn(const BarGroup& group) {
@@ -90,7 +77,8 @@ class BarDrawing {
       y_ += group_px;
     }
     for (const Bar& bar : group.bars) text += svg::link(bar.href, drawn(bar));
-    return text + (y_ += 2, "");
+    y_ += 2;
+    return text;
   }
 
   std::string drawn(const Bar& bar) {

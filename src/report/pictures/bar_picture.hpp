@@ -28,8 +28,6 @@ struct BarGroup {
 
 struct BarChart {
   std::string title;
-  std::vector<std::string> notes;  // lines below the title
-  bool heading = false;            // the title and the notes stand in the picture
   bool logarithmic = false;
   std::optional<double> reference;  // a line across all bars, where bars of a logarithmic scale begin
   std::optional<double> most;       // longer bars end there, with a gap in them

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "base/text.hpp"
-#include "report/pictures/scale.hpp"
+#include "report/pictures/plot.hpp"
 
 namespace aisp::report {
 namespace {
@@ -46,18 +46,22 @@ class LineDrawing {
     const double low = logarithmic_y ? ys.low / log_room : chart_.from_zero ? 0 : ys.low - room;
     const double high = logarithmic_y ? ys.high * log_room : ys.high + room;
     const Scale y{logarithmic_y, low, high, top_ + plot_px, top_};
-    for (const double tick : y.ticks(most_y_ticks)) left_ = std::max(left_, svg::width_of(label_of(tick)) + 12);
-    const Scale x{chart_.logarithmic_x && xs.low > 0, xs.low, xs.high, left_ + 8, width_ - line_right_px - 8};
-    std::string body = head + grid(x, y);
-    for (std::size_t i = 0; i < chart_.series.size(); ++i) body += curve(chart_.series[i], class_of(i), x, y);
+    const std::vector<Tick> rows =
+        y.ticks(most_y_ticks, [&](double tick) { return fmt::format("{:.6g}{}", tick, chart_.y_unit); });
+    double left = least_left_px;
+    for (const Tick& row : rows) left = std::max(left, svg::width_of(row.name) + 12);
+    const Plot plot{.area = {left, top_, width_ - line_right_px - left, plot_px},
+                    .x = {chart_.logarithmic_x && xs.low > 0, xs.low, xs.high, left + 8, width_ - line_right_px - 8},
+                    .y = y};
+    std::string body = head + svg::text("axis", 4, top_ - 8, chart_.y_title) + plot.rows(rows) + plot.columns(columns(plot)) +
+                       plot.x_title(chart_.x_title);
+    for (std::size_t i = 0; i < chart_.series.size(); ++i) body += curve(chart_.series[i], class_of(i), plot);
     // On top, so that no curve crosses what they say.
-    body += marks(x);
-    return {chart_.title, width_, top_ + plot_px + line_axis_px, body};
+    body += marks(plot);
+    return {chart_.title, width_, plot.bottom() + line_axis_px, body};
   }
 
  private:
-  std::string label_of(double tick) const { return fmt::format("{:.6g}{}", tick, chart_.y_unit); }
-
   // Returns the class of a series's line and dots. A ceiling takes no colour from the others.
   std::string class_of(std::size_t series) const {
     if (chart_.series[series].is_ceiling) return "ceiling";
@@ -90,91 +94,72 @@ class LineDrawing {
     return text;
   }
 
-  std::string grid(const Scale& x, const Scale& y) const {
-    const double bottom = top_ + plot_px, right = width_ - line_right_px;
-    std::string text = svg::text("axis", 4, top_ - 8, chart_.y_title);
-    for (const double tick : y.ticks(most_y_ticks)) {
-      text += svg::line("grid", left_, y.at(tick), right, y.at(tick));
-      text += svg::text("tick", left_ - 6, y.at(tick) + 4, label_of(tick), "end");
-    }
-    return text + upright(x, bottom) + svg::text("axis", (left_ + right) / 2, bottom + 34, chart_.x_title, "middle");
-  }
-
-  std::string upright(const Scale& x, double bottom) const {
-    std::string text;
+  std::vector<Tick> columns(const Plot& plot) const {
     const std::size_t most = width_ < 600 ? 4 : 9;
-    if (!chart_.x_ticks.empty()) return whole_ticks(x, bottom);
-    if (chart_.x_names.empty()) {
-      for (const double tick : x.ticks(most))
-        text += svg::line("grid", x.at(tick), top_, x.at(tick), bottom) +
-                svg::text("tick", x.at(tick), bottom + 16, fmt::format("{:.6g}", tick), "middle");
-      return text;
-    }
+    if (!chart_.x_ticks.empty()) return whole_ticks(plot.x);
+    if (chart_.x_names.empty()) return plot.x.ticks(most, [](double tick) { return fmt::format("{:.6g}", tick); });
+    std::vector<Tick> ticks;
     const std::size_t every = (chart_.x_names.size() + most - 1) / most;
-    for (std::size_t i = 0; i < chart_.x_names.size(); i += every) {
-      const double place = x.at(static_cast<double>(i));
-      text += svg::line("grid", place, top_, place, bottom);
-      text +=
-          svg::text("tick", place, bottom + 16, svg::shortened(chart_.x_names[i], (width_ - left_) / static_cast<double>(most)),
-                    i == 0                               ? "start"
-                    : i + every >= chart_.x_names.size() ? "end"
-                                                         : "middle");
-    }
-    return text;
+    for (std::size_t i = 0; i < chart_.x_names.size(); i += every)
+      ticks.push_back({static_cast<double>(i),
+                       svg::shortened(chart_.x_names[i], (width_ - plot.area.x) / static_cast<double>(most)),
+                       i == 0                               ? "start"
+                       : i + every >= chart_.x_names.size() ? "end"
+                                                            : "middle"});
+    return ticks;
   }
 
-  // As many as do not touch each other, and the ends of the axis before all others.
-  std::string whole_ticks(const Scale& x, double bottom) const {
-    std::string text;
+  // Returns as many as do not touch each other, and the ends of the axis before all others.
+  std::vector<Tick> whole_ticks(const Scale& x) const {
+    std::vector<Tick> ticks;
     std::vector<std::pair<double, double>> taken;
-    const auto add = [&](double tick) {
-      const std::string name = chart_.x_ticks_are_bytes ? base::human_bytes(tick) : fmt::format("{:.0f}", tick);
-      const double place = x.at(tick), half = svg::width_of(name) / 2 + 4;
+    const auto add = [&](double value) {
+      const std::string name = chart_.x_ticks_are_bytes ? base::human_bytes(value) : fmt::format("{:.0f}", value);
+      const double place = x.at(value), half = svg::width_of(name) / 2 + 4;
       if (std::ranges::any_of(taken,
                               [&](const auto& other) { return place + half > other.first && place - half < other.second; }))
         return;
       taken.emplace_back(place - half, place + half);
-      text += svg::line("grid", place, top_, place, bottom);
       // Inside of the picture, whatever its length.
-      const char* const anchor = place + half > width_ ? "end" : "middle";
-      text += svg::text("tick", anchor == std::string_view{"end"} ? width_ - 2 : place, bottom + 16, name, anchor);
+      ticks.push_back({value, name, place + half > width_ ? "end" : "middle"});
     };
     add(chart_.x_ticks.front());
     add(chart_.x_ticks.back());
     for (const double tick : chart_.x_ticks) add(tick);
-    return text;
+    return ticks;
   }
 
-  std::string marks(const Scale& x) const {
+  std::string marks(const Plot& plot) const {
     std::string lines, text;
     // A label goes below those that it would touch.
     std::vector<std::pair<double, double>> taken;
     for (const LineMark& mark : chart_.marks) {
-      const double place = x.at(mark.x), length = svg::width_of(mark.text) + 12;
+      const double place = plot.x.at(mark.x), length = svg::width_of(mark.text) + 12;
       const bool is_right = place > width_ * 0.6;
       const double from = is_right ? place - length : place;
       const auto touched =
           std::ranges::count_if(taken, [&](const auto& other) { return from < other.second && from + length > other.first; });
       taken.emplace_back(from, from + length);
-      lines += svg::line("step", place, top_, place, top_ + plot_px);
+      lines += plot.upright("step", mark.x);
       text += svg::text("label", place + (is_right ? -6 : 6), top_ + 14 + 15 * static_cast<double>(touched), mark.text,
                         is_right ? "end" : "start");
     }
     return lines + text;
   }
 
-  static std::string curve(const LineSeries& series, const std::string& css_class, const Scale& x, const Scale& y) {
+  static std::string curve(const LineSeries& series, const std::string& css_class, const Plot& plot) {
     std::string path, dots;
     for (const LinePoint& point : series.points) {
       if (!std::isfinite(point.x) || !std::isfinite(point.y)) continue;
-      path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", x.at(point.x), y.at(point.y));
-      if (!series.is_ceiling) dots += svg::circle(css_class, x.at(point.x), y.at(point.y), 3.5, point.tip);
+      const double x = plot.x.at(point.x), y = plot.y.at(point.y);
+      path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", x, y);
+      if (!series.is_ceiling) dots += svg::circle(css_class, x, y, 3.5, point.tip);
     }
     return (series.is_joined ? fmt::format("<polyline class=\"series {}\" points=\"{}\"/>\n", css_class, path) : "") + dots;
   }
 
   const LineChart& chart_;
-  double width_, y_ = 0, top_ = 0, left_ = least_left_px;
+  double width_, y_ = 0, top_ = 0;
 };
 
 }  // namespace

@@ -42,12 +42,6 @@ RooflinePair pair_of(const std::string& chapter, const std::string& name, const 
   return pair;
 }
 
-bool is_stale(const std::vector<KnownPair>& known, const std::string& chapter, const std::string& name,
-              const ExpectedPair& expected) {
-  return std::any_of(known.begin(), known.end(),
-                     [&](const KnownPair& k) { return k.chapter == chapter && k.name == name && report::is_stale(k, expected); });
-}
-
 // The highest roofs of all records; of hosts, which are of many kinds, those of the latest.
 void gather_ceilings(Roofline& roofline) {
   std::vector<const RooflinePair*> latest_first;
@@ -165,8 +159,6 @@ bool RooflinePoint::crosses_memory() const {
 bool RooflinePoint::has_place() const {
   return crosses_memory() && usable(cost.flops) && usable(cost.bytes) && usable(intensity()) && usable(flops_s());
 }
-double RooflinePoint::counted_intensity() const { return counted_bytes > 0 ? cost.flops / counted_bytes : 0; }
-
 double RooflinePoint::intensity() const { return cost.flops / cost.bytes; }
 double RooflinePoint::flops_s() const { return cost.flops / median_ms * 1e3; }
 double RooflinePoint::bytes_s() const { return cost.bytes / median_ms * 1e3; }
@@ -198,14 +190,16 @@ std::string roof_text(const RooflinePair& pair, const RooflinePoint& point) {
   return usable(roof.percent) ? fmt::format("{}{:.0f} % of {}", guess_mark(roof.from), roof.percent, roof.bound) : "";
 }
 
-std::vector<Roofline> rooflines(const std::vector<Expectations>& all, const std::vector<KnownPair>& known,
+std::vector<Roofline> rooflines(const std::vector<Expectations>& all, const Digests& present,
                                 const std::vector<std::string>& chapters) {
   std::map<std::string, Roofline> by_hardware;
   for (const Expectations& file : all) {
     if (!chapters.empty() && std::find(chapters.begin(), chapters.end(), file.chapter) == chapters.end()) continue;
     for (const auto& [name, expected] : file.pairs) {
       RooflinePair pair = pair_of(file.chapter, name, expected);
-      pair.stale = is_stale(known, file.chapter, name, expected);
+      const auto digests = present.find(pair.target);
+      pair.stale =
+          digests != present.end() && std::ranges::find(digests->second, expected.source_digest) == digests->second.end();
       by_hardware[file.hardware].pairs.push_back(std::move(pair));
     }
   }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The places of pairs below their machine's limits: FLOPs a byte against FLOPs a second.
 #pragma once
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "evidence/expectations/expectations.hpp"
-#include "report/known_pair.hpp"
 #include "report/pictures/svg.hpp"
 
 namespace aisp::report {
@@ -18,13 +18,11 @@ struct RooflinePoint {
   bool lesson = false;
   double median_ms = 0;
   evidence::DeclaredCost cost;
-  double counted_bytes = 0;              // of device memory, by hardware counters; 0: not counted
   std::optional<evidence::Floor> floor;  // of a run's result
 
-  bool crosses_memory() const;       // its bytes are of device or host memory, not of a link
-  bool has_place() const;            // FLOPs, bytes of memory and a time, all finite: it can be drawn
-  double intensity() const;          // FLOP/byte
-  double counted_intensity() const;  // FLOP/byte that was counted; 0 where none was
+  bool crosses_memory() const;  // its bytes are of device or host memory, not of a link
+  bool has_place() const;       // FLOPs, bytes of memory and a time, all finite: it can be drawn
+  double intensity() const;     // FLOP/byte
   double flops_s() const;
   double bytes_s() const;
 };
@@ -52,8 +50,12 @@ struct Roofline {
   std::string title() const;  // "Chapter 7 on h200"; of several chapters "h200"
 };
 
-// One for each kind of hardware. `known`: to tell stale pairs; `chapters`: none means all.
-std::vector<Roofline> rooflines(const std::vector<evidence::Expectations>& all, const std::vector<KnownPair>& known,
+// Of the present code of pairs, by target: one for each architecture.
+using Digests = std::map<std::string, std::vector<std::string>>;
+
+// One for each kind of hardware. A pair is stale if its record is of code that `present` does not have; `chapters`: none means
+// all.
+std::vector<Roofline> rooflines(const std::vector<evidence::Expectations>& all, const Digests& present,
                                 const std::vector<std::string>& chapters);
 
 // Gives the points of a run's pairs the lower bounds of its results, so that both show the same share of a roof.

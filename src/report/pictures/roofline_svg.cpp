@@ -9,9 +9,8 @@
 #include "base/text.hpp"
 #include "evidence/ceilings.hpp"
 #include "report/numbers.hpp"
-#include "report/pictures/label_places.hpp"
+#include "report/pictures/plot.hpp"
 #include "report/pictures/roofline.hpp"
-#include "report/pictures/scale.hpp"
 #include "report/quote.hpp"
 
 namespace aisp::report {
@@ -86,11 +85,9 @@ class RooflineDrawing {
       : roofline_{roofline},
         drawn_{drawn_of(roofline)},
         ranges_{drawn_, roofline.ceilings},
-        plot_{plot_of(width)},
         width_{width},
-        x_{true, ranges_.x_low, ranges_.x_high, plot_.x, plot_.x + plot_.width},
-        y_{true, ranges_.y_low, ranges_.y_high, plot_.y + plot_.height, plot_.y},
-        places_{plot_} {}
+        plot_{plot_of(ranges_, width)},
+        places_{plot_.area} {}
 
   svg::Picture picture() {
     // Each call takes places that the labels of the next ones keep off.
@@ -102,36 +99,35 @@ class RooflineDrawing {
     body += arrows();
     body += points();
     body += roof_texts_ + badges();
-    double bottom = plot_.y + plot_.height + roofline_axis_px;
+    double bottom = plot_.bottom() + roofline_axis_px;
     body += legend(bottom);
     return {"Roofline of " + roofline_.title(), width_, bottom + 6, body};
   }
 
  private:
-  static Box plot_of(double width) {
-    const double left = width < 600 ? narrow_left_px : roofline_left_px;
-    return {left, top_px, width - left - roofline_right_px, width < 600 ? 300.0 : 400.0};
+  static Plot plot_of(const Ranges& ranges, double width) {
+    const double left = width < 600 ? narrow_left_px : roofline_left_px, height = width < 600 ? 300 : 400;
+    const Box area{left, top_px, width - left - roofline_right_px, height};
+    return {.area = area,
+            .x = {true, ranges.x_low, ranges.x_high, area.x, area.x + area.width},
+            .y = {true, ranges.y_low, ranges.y_high, area.y + area.height, area.y},
+            .names_px = line_px};
   }
-  double x(const Drawn& d) const { return x_.at(d.point->intensity()); }
-  double y(const Drawn& d) const { return y_.at(d.point->flops_s()); }
+  double x(const Drawn& d) const { return plot_.x.at(d.point->intensity()); }
+  double y(const Drawn& d) const { return plot_.y.at(d.point->flops_s()); }
   bool is_narrow() const { return width_ < 600; }
 
   std::string grid() const {
-    const double bottom = plot_.y + plot_.height, right = plot_.x + plot_.width;
-    std::string text;
-    for (const double tick : x_.ticks(is_narrow() ? 5 : 12)) {
-      text += svg::line("grid", x_.at(tick), plot_.y, x_.at(tick), bottom);
-      text += svg::text("tick", x_.at(tick), bottom + 17, base::significant(tick, 1), "middle");
-    }
-    for (const double tick : y_.ticks(9)) {
-      text += svg::line("grid", plot_.x, y_.at(tick), right, y_.at(tick));
-      text += svg::text("tick", plot_.x - 6, y_.at(tick) + 4,
-                        is_narrow() ? rate_label(tick).substr(0, rate_label(tick).size() - 6) : rate_label(tick), "end");
-    }
-    text += fmt::format("<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", plot_.x, plot_.y, plot_.width,
-                        plot_.height);
-    text += svg::text("axis", plot_.x + plot_.width / 2, bottom + 36, "FLOP per byte of memory", "middle");
-    return text + svg::text("axis", 4, plot_.y - 10, "rate, FLOP/s");
+    const auto rate = [&](double tick) {
+      const std::string label = rate_label(tick);
+      return is_narrow() ? label.substr(0, label.size() - 6) : label;
+    };
+    const Box& area = plot_.area;
+    return plot_.columns(plot_.x.ticks(is_narrow() ? 5 : 12, [](double tick) { return base::significant(tick, 1); })) +
+           plot_.rows(plot_.y.ticks(9, rate)) +
+           fmt::format("<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", area.x, area.y, area.width,
+                       area.height) +
+           plot_.x_title("FLOP per byte of memory") + svg::text("axis", 4, area.y - 10, "rate, FLOP/s");
   }
 
   std::string roofs() {
@@ -142,8 +138,8 @@ class RooflineDrawing {
       top = std::max(top, flops_s);
       const double ridge = bandwidth > 0 ? std::max(flops_s / bandwidth, ranges_.x_low) : ranges_.x_low;
       if (ridge >= ranges_.x_high || flops_s > ranges_.y_high) continue;
-      text += roof({x_.at(ridge), y_.at(flops_s), plot_.x + plot_.width, y_.at(flops_s)});
-      roof_label(x_.at(ridge), plot_.x + plot_.width, y_.at(flops_s),
+      text += roof({plot_.x.at(ridge), plot_.y.at(flops_s), plot_.right(), plot_.y.at(flops_s)});
+      roof_label(plot_.x.at(ridge), plot_.right(), plot_.y.at(flops_s),
                  fmt::format("{} {}{}", math, guess_mark(evidence::source_of_flops(roofline_.ceilings, math)),
                              base::human_rate(flops_s, "FLOP")));
     }
@@ -155,8 +151,8 @@ class RooflineDrawing {
     const double from = std::max(ranges_.x_low, ranges_.y_low / bandwidth),
                  to = std::min({ranges_.x_high, top / bandwidth, ranges_.y_high / bandwidth});
     if (from >= to) return {};
-    const double x = x_.at(from), y = y_.at(from * bandwidth);
-    const Segment slope{x, y, x_.at(to), y_.at(to * bandwidth)};
+    const double x = plot_.x.at(from), y = plot_.y.at(from * bandwidth);
+    const Segment slope{x, y, plot_.x.at(to), plot_.y.at(to * bandwidth)};
     memory_label(slope, fmt::format("memory {}{}", guess_mark(roofline_.ceilings.memory_from), base::human_rate(bandwidth, "B")));
     return roof(slope);
   }
@@ -179,10 +175,10 @@ class RooflineDrawing {
       });
     };
     Box box = at_the_end;
-    while ((on_label(box) || on_point(box)) && box.x > std::max(left, plot_.x + 6)) box.x -= needed / 4;
+    while ((on_label(box) || on_point(box)) && box.x > std::max(left, plot_.area.x + 6)) box.x -= needed / 4;
     if (on_label(box) || on_point(box)) {
       box = at_the_end;
-      while (on_label(box) && box.x > plot_.x + needed) box.x -= needed / 4;
+      while (on_label(box) && box.x > plot_.area.x + needed) box.x -= needed / 4;
     }
     if (on_label(box)) return;
     roof_labels_.push_back(box);
@@ -194,7 +190,7 @@ class RooflineDrawing {
   void memory_label(const Segment& roof, const std::string& text) {
     const double dx = roof.x2 - roof.x1, dy = roof.y2 - roof.y1, length = distance(dx, dy);
     if (length < svg::width_of(text) * 1.3)
-      return roof_label(plot_.x, roof.x1 + svg::width_of(text) * 1.1 + 10, roof.y1 + line_px * 2, text);
+      return roof_label(plot_.area.x, roof.x1 + svg::width_of(text) * 1.1 + 10, roof.y1 + line_px * 2, text);
     const double degrees = std::atan2(dy, dx) * 57.29578;
     roof_texts_ += fmt::format("<g transform=\"translate({:.1f} {:.1f}) rotate({:.1f})\">{}</g>\n", roof.x1 + dx * 0.06,
                                roof.y1 + dy * 0.06, degrees, svg::text("rooflabel", 0, -7, text));
@@ -346,9 +342,8 @@ class RooflineDrawing {
   const Roofline& roofline_;
   std::vector<Drawn> drawn_;
   Ranges ranges_;
-  Box plot_;
   double width_;
-  Scale x_, y_;
+  Plot plot_;
   LabelPlaces places_;
   std::vector<Box> roof_labels_;
   std::string roof_texts_;

@@ -56,9 +56,8 @@ class BadInput(EndToEnd):
 
     def test_expectations(self):
         file = self.work / "expectations/host/ch90.json"
-        (self.work / "chapters").mkdir()  # report wants to be in a source tree
         for kind, content in HOSTILE.items():
-            for command in (("analyze", "first"), ("report", "--pictures", "--check"), ("roofline", "--expectations-dir", "expectations")):
+            for command in (("analyze", "first"), ("roofline", "--expectations-dir", "expectations")):
                 with self.subTest(kind=kind, command=command):
                     self.refuse(file, content, *command)
 

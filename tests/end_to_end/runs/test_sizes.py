@@ -7,7 +7,7 @@ import resource
 import unittest
 
 import schemas
-from harness import AISP, EndToEnd, results_log, variant
+from harness import AISP, FIXTURES, SOURCE, EndToEnd, results_log, variant
 
 SIZED = "ch89:sized"
 COMPILED = "ch90:dispatched"
@@ -205,7 +205,7 @@ class Sweep(EndToEnd):
 
     def test_a_sweep_is_recorded_to_be_drawn_and_is_no_expectation(self):
         finished = self.run_pairs(SIZED, flags=("--sweep", "--update-expectations", "--expectations-dir", "expected", "--run-id", "s"))
-        self.assertIn(f"recorded 1 sweep in expected, for pictures (aisp report --pictures); their points are no expectations: {SIZED}",
+        self.assertIn(f"recorded 1 sweep in expected, for pictures (scripts/pages); their points are no expectations: {SIZED}",
                       finished.err)
         self.assertNotIn("is not recorded", finished.err)
         (file,) = (self.work / "expected").rglob("*.json")
@@ -357,6 +357,9 @@ class Lists(EndToEnd):
         (self.work / "aisp.toml").write_text('size = ["rows=64,128", "columns=2"]\n')
         self.assertEqual([pair["sizes"]["rows"] for pair in self.run_pairs(SIZED).lines()], [64, 128])
 
+    def pages(self, *flags):
+        return self.call("--root", ".", "--aisp", FIXTURES, *flags, program=str(SOURCE / "scripts/pages"))
+
     def test_recorded_and_drawn_in_a_readme(self):
         self.run_pairs(SIZED, flags=("--size", "rows=64:256:*2", "--update-expectations"))
         chapter = self.work / "chapters/ch89"
@@ -364,21 +367,21 @@ class Lists(EndToEnd):
         (chapter / "README.md").write_text("<!-- measured: begin -->\n<!-- measured: end -->\n"
                                            "![a](curve.svg)<!-- picture: sweep host sized -->\n"
                                            "![b](gain.svg)<!-- picture: sweep_speedups host sized -->\n")
-        self.assert_code(self.call("report", "--pictures", "--check"), 1)
-        self.assert_code(self.call("report", "--pictures"), 0)
+        self.assert_code(self.pages("--check"), 1)
+        self.assert_code(self.pages(), 0)
         for name in ("curve", "gain"):
             text = (chapter / f"{name}.svg").read_text()
             self.assertEqual(text.count("<polyline"), 2)
             self.assertIn(">256<", text)
-        self.assert_code(self.call("report", "--pictures", "--check"), 0)
+        self.assert_code(self.pages("--check"), 0)
         record = self.work / "expectations/host/sweeps/ch89_sized.json"
         whole = record.read_text()
         record.write_text(whole.replace('"median_ms": ', '"median_ms": 9'))
-        finished = self.call("report", "--pictures", "--check")
+        finished = self.pages("--check")
         self.assert_code(finished, 1)
         self.assertIn("curve.svg", finished.out)
         record.write_text(whole.replace('"median_ms": ', '"median_ms": -'))
-        finished = self.call("report", "--pictures", "--check")
+        finished = self.pages("--check")
         self.assert_code(finished, 2)
         self.assert_one_error_line(finished, "ch89_sized.json", "what no measurement gives")
 

@@ -6,9 +6,7 @@
 #include <optional>
 
 #include "cli/command.hpp"
-#include "cli/commands/pages/chapter_pages.hpp"
 #include "cli/commands/pages/html_report.hpp"
-#include "cli/recorded.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -22,7 +20,6 @@ struct ReportOptions {
   std::optional<std::string> html;
   std::string against;
   bool history = false, is_public = false, is_brief = false;
-  ChapterPages pages;
 };
 
 // `--html latest` leaves no RUN: what stands behind --html is it, as no report is of a file alone.
@@ -38,14 +35,10 @@ HtmlOptions html_options(const ReportOptions& options) {
 }
 
 Exit write_report(const ReportOptions& options) {
-  const bool pages = options.pages.pictures;
-  if (options.html && pages) throw Error{Exit::usage, "--html is of a run, --pictures are of the chapters; ask for one of them"};
-  if (options.pages.check && !pages) throw Error{Exit::usage, "--check is of --pictures; give both"};
   if (options.html) return write_html_report(html_options(options));
-  if (pages) return write_chapter_pages(options.pages);
   if (!options.run.empty())
     throw Error{Exit::usage, fmt::format("say which report of {}: aisp report {} --html", options.run, options.run)};
-  throw Error{Exit::usage, "nothing to report; give RUN --html or --pictures, see aisp report --help"};
+  throw Error{Exit::usage, "nothing to report; give RUN --html, see aisp report --help"};
 }
 
 void add_html(CLI::App& command, const std::shared_ptr<ReportOptions>& options) {
@@ -73,24 +66,14 @@ void add_html(CLI::App& command, const std::shared_ptr<ReportOptions>& options) 
       ->needs(html);
 }
 
-void add_pages(CLI::App& command, ChapterPages& pages) {
-  command.add_flag("--pictures", pages.pictures,
-                   "draw the pictures that the chapters' READMEs link to, as the comment behind each link says");
-  command.add_flag("--check", pages.check,
-                   "with --pictures: change nothing; exit status 1 and a line for each file that differs");
-  command.add_option("--expectations-dir", pages.expectations_dir, expectations_to_read_help)->type_name("DIR");
-  command.add_option("--chapters-dir", pages.chapters_dir, "folder of the chapters [chapters]")->type_name("DIR");
-}
-
 }  // namespace
 
 void add_report(CLI::App& app, Action& action) {
   auto options = std::make_shared<ReportOptions>();
-  CLI::App* command = app.add_subcommand("report", "write a run as one HTML file, or the chapters' pictures");
+  CLI::App* command = app.add_subcommand("report", "write a run as one HTML file");
   command->add_option("RUN", options->run, "a run: its name, its folder, or latest")->type_name("");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   add_html(*command, options);
-  add_pages(*command, options->pages);
   command->callback([options, &action] { action = [options] { return write_report(*options); }; });
 }
 

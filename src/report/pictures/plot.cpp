@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/pictures/scale.hpp"
+#include "report/pictures/plot.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+
+#include "report/pictures/svg.hpp"
 
 namespace aisp::report {
 namespace {
@@ -32,7 +34,7 @@ double Scale::at(double value) const {
   return from_ + std::clamp(std::isfinite(part) ? part : 0.0, 0.0, 1.0) * (to_ - from_);
 }
 
-std::vector<double> Scale::ticks(std::size_t most) const {
+std::vector<double> Scale::round_values(std::size_t most) const {
   if (!(high_ > low_)) return {low_};
   if (logarithmic_) {
     std::vector<double> values = decades(low_, high_, {1, 2, 5}, 1);
@@ -46,6 +48,35 @@ std::vector<double> Scale::ticks(std::size_t most) const {
   for (double value = std::ceil(low_ / step - 1e-9) * step; value <= high_ + step * 1e-9 && values.size() <= most; value += step)
     values.push_back(std::abs(value) < step * 1e-9 ? 0 : value);
   return values;
+}
+
+std::vector<Tick> Scale::ticks(std::size_t most, const std::function<std::string(double)>& name) const {
+  std::vector<Tick> ticks;
+  for (const double value : round_values(most)) ticks.push_back({value, name(value)});
+  return ticks;
+}
+
+std::string Plot::upright(std::string_view css_class, double value) const {
+  return svg::line(css_class, x.at(value), area.y, x.at(value), bottom());
+}
+
+std::string Plot::columns(const std::vector<Tick>& ticks) const {
+  std::string text;
+  for (const Tick& tick : ticks)
+    text += upright("grid", tick.value) + svg::text("tick", x.at(tick.value), bottom() + names_px, tick.name, tick.anchor);
+  return text;
+}
+
+std::string Plot::rows(const std::vector<Tick>& ticks) const {
+  std::string text;
+  for (const Tick& tick : ticks)
+    text += svg::line("grid", area.x, y.at(tick.value), right(), y.at(tick.value)) +
+            svg::text("tick", area.x - 6, y.at(tick.value) + 4, tick.name, "end");
+  return text;
+}
+
+std::string Plot::x_title(std::string_view title) const {
+  return svg::text("axis", area.x + area.width / 2, bottom() + 2 * names_px + 2, title, "middle");
 }
 
 }  // namespace aisp::report
