@@ -7,7 +7,7 @@ import resource
 import unittest
 
 import schemas
-from harness import AISP, FIXTURES, SOURCE, EndToEnd, results_log, variant
+from harness import AISP, EndToEnd, results_log, variant
 
 SIZED = "ch89:sized"
 COMPILED = "ch90:dispatched"
@@ -356,9 +356,6 @@ class Lists(EndToEnd):
     def test_from_a_file(self):
         (self.work / "aisp.toml").write_text('size = ["rows=64,128", "columns=2"]\n')
         self.assertEqual([pair["sizes"]["rows"] for pair in self.run_pairs(SIZED).lines()], [64, 128])
-
-    def pages(self, *flags):
-        return self.call("--root", ".", "--aisp", FIXTURES, *flags, program=str(SOURCE / "scripts/pages"))
 
     def test_recorded_and_drawn_in_a_readme(self):
         self.run_pairs(SIZED, flags=("--size", "rows=64:256:*2", "--update-expectations"))
