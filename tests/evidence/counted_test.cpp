@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "../report/sample_suite.hpp"
 #include "base/system/files.hpp"
 #include "evidence/json.hpp"
