@@ -98,6 +98,10 @@ class EndToEnd(unittest.TestCase):
             self.fail(f"aisp {' '.join(arguments)} did not end\n{out}\n{err}")
         return Finished(process.returncode, out or "", err or "", self.artifacts)
 
+    def pages(self, *flags):
+        """Runs scripts/pages in the working folder."""
+        return self.call("--root", ".", "--aisp", FIXTURES, *flags, program=str(SOURCE / "scripts/pages"))
+
     def on_terminal(self, *arguments, width=120, code=0, timeout=60, **keywords):
         """Returns the output on a terminal of that width, with line ends as in a file."""
         master, slave = pty.openpty()

@@ -79,8 +79,7 @@ class File(Report):
         self.assert_code(self.call("report", "latest", "--summary"), 2)
 
     def test_wrong_usage(self):
-        for arguments, words in ((["--html"], "name a run"), (["latest"], "--html"), (["latest", "--html"], "no run"),
-                                 (["latest", "--html", "--pictures"], "one of them")):
+        for arguments, words in ((["--html"], "name a run"), (["latest"], "--html"), (["latest", "--html"], "no run")):
             finished = self.call("report", *arguments)
             self.assert_code(finished, 2)
             self.assertIn(words, finished.err)
