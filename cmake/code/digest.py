@@ -38,7 +38,7 @@ def main():
     if broken:
         sys.exit("\n".join(broken))
     lines = [f"digest {arch} {digest}" for arch, digest in sorted(digests(sources.host_code(given.source), device).items())]
-    for file, found in functions(sources.shown(given.source)).items():
+    for file, found in functions(sources.shown(given.source), sources.tokens_of).items():
         lines += [f"file {os.path.relpath(file, sources.root)}", *found]
     given.out.write_text("".join(line + "\n" for line in lines))
 

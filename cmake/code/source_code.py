@@ -281,16 +281,12 @@ def host_part(declaration):
     return declaration[:begin + 1] + members + declaration[end:]
 
 
-@functools.cache
-def tokens_of(path):
-    return tokens(path.read_text())
-
-
 class Sources:
     """`api`: the folder with aisp/pair.hpp; `shared`: that with headers of several chapters."""
 
     def __init__(self, root, api, shared):
         self.root, self.api, self.shared = (Path(folder).resolve() for folder in (root, api, shared))
+        self.tokens_of = functools.cache(lambda path: tokens(path.read_text()))
 
     def headers(self, source):
         """The project's own headers that count, each once, sorted."""
@@ -309,7 +305,7 @@ class Sources:
         """Files that are compiled at run time: those that strings of the pair and of its headers name, and what these include."""
         source = Path(source).resolve()
         chapters, found = source.parent.parent, set()
-        waiting = [(source, name) for file in [source, *self.headers(source)] for token in tokens_of(file) if '"' in token
+        waiting = [(source, name) for file in [source, *self.headers(source)] for token in self.tokens_of(file) if '"' in token
                    for name in NAMED.findall(token)]
         while waiting:
             includer, name = waiting.pop()
@@ -327,10 +323,10 @@ class Sources:
 
     def host_code(self, source):
         """Text that is equal for equal code: the file's tokens, then what it reaches in headers, wherever that stands."""
-        own = without_refusals(without_words(without_limits(tokens_of(Path(source).resolve()))))
+        own = without_refusals(without_words(without_limits(self.tokens_of(Path(source).resolve()))))
         known = {token for token in own if is_word(token)}
         waiting = [(names_of(part), part) for header in self.headers(source)
-                   for part in map(host_part, declarations(without_refusals(without_limits(tokens_of(header)))))
+                   for part in map(host_part, declarations(without_refusals(without_limits(self.tokens_of(header)))))
                    if part not in ([], [";"], ["}"])]
         reached = []
         while True:
@@ -341,5 +337,5 @@ class Sources:
             known.update(token for part in new for token in part if is_word(token))
             reached += new
         # No object file holds what is compiled at run time: all of its text counts.
-        later = [" ".join(tokens_of(file)) for file in self.named(source)]
+        later = [" ".join(self.tokens_of(file)) for file in self.named(source)]
         return "\n".join([" ".join(own), *sorted(" ".join(part) for part in reached), *sorted(later)])

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from source_code import (CLOSE, OPEN, after_angles, after_group, after_template_heads, declarations, field_at, function_names, head_of,
-                         is_word, members_of, names_of, tokens_of)
+                         is_word, members_of, names_of)
 
 LABELS = {"public", "private", "protected"}
 NAME_OF_VARIANT = re.compile(r'"([a-z]\w*)"')
@@ -130,7 +130,7 @@ def reached(items, names):
     return found
 
 
-def functions(files):
+def functions(files, tokens_of):
     """By file its functions with bodies as lines, `kernel GAP LINES NAME` or `function GAP LINES NAME`: the gap is counted from the last
     line of the one before. The first file, the pair's own, has its variants too, `variant NAME BITS`, with a bit for each function of
     all files."""

@@ -3,10 +3,11 @@
 import sys
 import unittest
 
-from tree import SOURCE, TemporaryTree
+from tree import SOURCE
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SOURCE / "cmake/code"))
+from source_code import tokens  # noqa: E402
 from variant_code import functions  # noqa: E402
 
 PLAIN = """#include <aisp/pair.hpp>
@@ -79,14 +80,11 @@ extern constinit const Pair thing{
 """
 
 
-class Panes(TemporaryTree):
+class Panes(unittest.TestCase):
     def panes(self, *texts):
         """By variant its functions, as (kind, first line, last line, name)."""
-        # Files are read once, so every call has its own.
-        folder = f"ch{len(list(self.root.iterdir()))}"
-        files = [self.write(f"{folder}/{place}.cu", text) for place, text in enumerate(texts)]
         listed, variants = [], {}
-        for lines in functions(files).values():
+        for lines in functions(range(len(texts)), lambda file: tokens(texts[file])).values():
             end = 0
             for kind, *words in map(str.split, lines):
                 if kind == "variant":

@@ -82,7 +82,8 @@ class Panes(EndToEnd):
     def test_every_variant_has_one_with_what_it_launches(self):
         sources = Sources(SOURCE, SOURCE / "include", SOURCE / "chapters/shared")
         for pair in json.loads(self.call("list-targets", "--json", program=AISP).out):
-            lines = [line.split() for of_file in functions(sources.shown(SOURCE / pair["source"])).values() for line in of_file]
+            found = functions(sources.shown(SOURCE / pair["source"]), sources.tokens_of)
+            lines = [line.split() for of_file in found.values() for line in of_file]
             kernels = [words[0] == "kernel" for words in lines if words[0] != "variant"]
             shown = {words[1]: [kernel for kernel, bit in zip(kernels, words[2]) if bit == "1"] for words in lines if words[0] == "variant"}
             own = [pair["baseline"], *pair["optimized"], *pair["controls"]]
