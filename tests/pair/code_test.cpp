@@ -12,6 +12,8 @@ namespace aisp::pair {
 namespace {
 
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
 
 constexpr std::array<CodeDigest, 4> several{
     {{80, false, "ampere"}, {90, false, "hopper"}, {90, true, "ptx"}, {120, false, "rtx"}}};
@@ -43,7 +45,7 @@ TEST(Code, EveryPairHasADigestAndItsText) {
     EXPECT_EQ(code.files.front().path, entry.source);
     const auto [text, functions] = code.files.front().content();
     EXPECT_THAT(text, HasSubstr("extern constinit const")) << entry.target();
-    EXPECT_THAT(functions, HasSubstr("\nvariant ")) << entry.target();
+    EXPECT_THAT(functions, Not(IsEmpty())) << entry.target();
   }
   EXPECT_TRUE(code_of(Entry{"ch01", "of_no_table", "", nullptr}).digests.empty());
 }

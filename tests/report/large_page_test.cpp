@@ -48,6 +48,7 @@ std::vector<std::pair<std::string, PairSource>> shipped_code() {
     const std::string chapter = entry.path().parent_path().filename(), name = entry.path().stem().stem();
     sources.emplace_back(chapter + ':' + name, std::move(source));
   }
+  std::ranges::sort(sources, {}, [](const auto& pair) { return pair.first; });
   return sources;
 }
 
