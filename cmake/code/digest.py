@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what is known of one pair's code: a digest for each architecture that its object file holds, and the files to show. Stops
-where the object lacks the Pair that its path promises."""
+"""Writes what is known of one pair's code: a digest for each architecture that its object file holds, and the files to show with their
+functions. Stops where the object lacks the Pair that its path promises."""
 import argparse
 import hashlib
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 from device_code import Unreadable, device_code
 from promise_code import broken_promises
 from source_code import Sources
+from variant_code import functions
 
 
 def digests(host_code, device):
@@ -37,7 +38,8 @@ def main():
     if broken:
         sys.exit("\n".join(broken))
     lines = [f"digest {arch} {digest}" for arch, digest in sorted(digests(sources.host_code(given.source), device).items())]
-    lines += [f"file {os.path.relpath(file, sources.root)}" for file in sources.shown(given.source)]
+    for file, found in functions(sources.shown(given.source), sources.tokens_of).items():
+        lines += [f"file {os.path.relpath(file, sources.root)}", *found]
     given.out.write_text("".join(line + "\n" for line in lines))
 
 

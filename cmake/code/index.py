@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the C++ file with the digests of all pairs and, beside it as OUT.texts, the packed text of their files (src/pair/code.hpp).
+"""Writes the C++ file with the digests of all pairs and, beside it as OUT.texts, their files, each packed: its text, a NUL and the lines
+about its functions (src/pair/code.hpp).
 
 usage: index.py ROOT OUT DIGESTS... [SOURCE=FATBIN...]   (what digest.py wrote, in the order of the registry; kernels to link at run time)"""
+import re
 import sys
 import zlib
 from pathlib import Path
@@ -46,9 +48,8 @@ def quoted(text):
 
 
 def read(path):
-    lines = [line.split(" ", 1) for line in Path(path).read_text().splitlines()]
-    digests = [rest.split() for word, rest in lines if word == "digest"]
-    return digests, [rest for word, rest in lines if word == "file"]
+    digests, *files = re.split("^file ", Path(path).read_text(), flags=re.M)
+    return [line.split()[1:] for line in digests.splitlines()], [file.split("\n", 1) for file in files]
 
 
 def packed(text):
@@ -65,10 +66,10 @@ def cpp(root, out, digest_files, fatbins):
         for arch, digest in of_pair:
             driver = arch.startswith("ptx")
             digests.append(f'    CodeDigest{{{arch.removeprefix("ptx")}, {str(driver).lower()}, "{digest}"}},\n')
-        for path in shown:
+        for path, functions in shown:
             if path not in places:
                 begin = len(texts)
-                texts += packed((Path(root) / path).read_bytes())
+                texts += packed((Path(root) / path).read_bytes() + b"\0" + functions.encode())
                 places[path] = f"aisp_texts + {begin}, aisp_texts + {len(texts)}"
             files.append(f"    SourceFile{{{quoted(path)}, {places[path]}}},\n")
     kernels = [f"    LinkableKernels{{{quoted(source)}, aisp_kernels_{i}, aisp_kernels_{i}_end}},\n"

@@ -3,6 +3,7 @@
 that it can reach by name. Comments and layout are no tokens; functions of the GPU alone count by their instructions instead
 (device_code.py). Nor does what a pair says of its variants, nor what it reports beside their times, nor which sizes it takes beside
 the full ones, nor what only refuses arguments: none of it changes what runs."""
+import functools
 import re
 from pathlib import Path
 
@@ -33,20 +34,33 @@ TYPES = {"struct", "class", "union", "enum"}
 ATTRIBUTES = {"alignas", "__launch_bounds__", "decltype", "noexcept", "requires", "__attribute__", "explicit", "__align__"}
 
 
+class Token(str):
+    """A token of a file's text with its first and last line, and the first of a comment directly above it, else its own."""
+    first = last = comment = 0
+
+
 def tokens(text):
-    found = []
+    found, line, comment = [], 1, 0
     for match in TOKEN.finditer(text):
         kind, token = match.lastgroup, match.group()
+        begin = line
+        line += token.count("\n")
         if kind == "mark":
             kind = "text"
         if kind == "skip":
+            if token[0] != "/":
+                comment = 0 if line - begin > 1 else comment
+            elif not comment and not text[text.rfind("\n", 0, match.start()) + 1:match.start()].strip():
+                comment = begin
             continue
         if kind == "directive":
             token = " ".join(re.sub(r"//.*|/\*.*?\*/|\\\n", " ", token, flags=re.S if "/*" in token else 0).split())
             # A header's contents count, not its place.
             if re.match(r"# ?(include|pragma once)\b", token):
+                comment = 0
                 continue
-        found.append(token)
+        found.append(Token(token))
+        found[-1].first, found[-1].last, found[-1].comment, comment = begin, line, comment or begin, 0
     return found
 
 
@@ -132,23 +146,29 @@ def after_group(code, at):
     return at
 
 
+def after_angles(code, at):
+    """The place behind the `>` that closes the `<` at `at`."""
+    depth = 0
+    while at < len(code):
+        if code[at] in OPEN:
+            at = after_group(code, at)
+            continue
+        depth += (code[at] == "<") - (code[at] == ">")
+        at += 1
+        if depth == 0:
+            break
+    return at
+
+
 def after_template_heads(code):
     at = 0
     while at < len(code) and code[at] == "template" and code[at + 1:at + 2] == ["<"]:
-        at, depth = at + 1, 0
-        while at < len(code):
-            if code[at] in OPEN:
-                at = after_group(code, at)
-                continue
-            depth += (code[at] == "<") - (code[at] == ">")
-            at += 1
-            if depth == 0:
-                break
+        at = after_angles(code, at + 1)
     return at
 
 
 def declarations(code):
-    """Splits the tokens of a namespace or a class into declarations; namespaces are opened."""
+    """Splits the tokens of a namespace or a class into declarations; of a namespace inside, the head and the last brace are two."""
     begin = at = 0
     while at < len(code):
         token = code[at]
@@ -161,6 +181,7 @@ def declarations(code):
             yield code[begin:at + 1]
             begin = at = at + 1
         elif token == "{" and "namespace" in code[begin:begin + 2]:
+            yield code[begin:at + 1]
             begin = at = at + 1
         elif token in OPEN:
             at = after_group(code, at)
@@ -195,7 +216,7 @@ def names_of(declaration):
             return type_names(head[place + 1:])
         if token == "(":
             break
-    return function_names(head) or variable_names(code)
+    return set(function_names(head)) or variable_names(code)
 
 
 def type_names(rest):
@@ -211,21 +232,17 @@ def type_names(rest):
 
 
 def function_names(head):
+    """A function's name and, of a class's method defined outside of the class, the class's."""
     at = 0
-    while at < len(head):
+    while at < len(head) and head[at] != "=":
         if head[at] == "(" and at > 0:
             if head[at - 1] not in ATTRIBUTES:
-                # For a class's method defined outside of the class both names count.
-                names = {head[at - 1]} if is_word(head[at - 1]) else set()
-                if at >= 3 and head[at - 2] == "::":
-                    names.add(head[at - 3])
-                return names
+                names = [head[at - 1]] if is_word(head[at - 1]) else []
+                return names + ([head[at - 3]] if at >= 3 and head[at - 2] == "::" else [])
             at = after_group(head, at)
-        elif head[at] == "=":
-            return set()
         else:
-            at += 1
-    return set()
+            at = after_group(head, at) if head[at] == "[" else at + 1
+    return []
 
 
 def variable_names(code):
@@ -242,21 +259,26 @@ def variable_names(code):
     return names
 
 
+def members_of(declaration):
+    """The places of the braces around the members of a class; none where it declares something else."""
+    head = head_of(declaration)
+    word = next((token for token in head[after_template_heads(head):] if token in TYPES or token == "("), "(")
+    is_class = word in {"struct", "class", "union"} and len(head) < len(declaration)
+    return (len(head), after_group(declaration, len(head)) - 1) if is_class else None
+
+
 def host_part(declaration):
     """A declaration without what only the GPU runs, or nothing when that is all."""
-    at = after_template_heads(declaration)
-    head = head_of(declaration)
-    outside = head[at:]
-    if not outside or "static_assert" in outside[:1]:
+    outside = head_of(declaration)[after_template_heads(declaration):]
+    if not outside or "static_assert" in outside[:1] or declaration[-1] == "{":
         return []
     if GPU_ONLY & set(outside) and "__host__" not in outside:
         return []
-    is_type = next((t for t in outside if t in TYPES or t == "("), "(") in {"struct", "class", "union"}
-    if not is_type or len(head) == len(declaration):
+    if not (braces := members_of(declaration)):
         return declaration
-    end = after_group(declaration, len(head))
-    members = [token for member in declarations(declaration[len(head) + 1:end - 1]) for token in host_part(member)]
-    return head + ["{"] + members + declaration[end - 1:]
+    begin, end = braces
+    members = [token for member in declarations(declaration[begin + 1:end]) for token in host_part(member)]
+    return declaration[:begin + 1] + members + declaration[end:]
 
 
 class Sources:
@@ -264,6 +286,7 @@ class Sources:
 
     def __init__(self, root, api, shared):
         self.root, self.api, self.shared = (Path(folder).resolve() for folder in (root, api, shared))
+        self.tokens_of = functools.cache(lambda path: tokens(path.read_text()))
 
     def headers(self, source):
         """The project's own headers that count, each once, sorted."""
@@ -282,7 +305,7 @@ class Sources:
         """Files that are compiled at run time: those that strings of the pair and of its headers name, and what these include."""
         source = Path(source).resolve()
         chapters, found = source.parent.parent, set()
-        waiting = [(source, name) for file in [source, *self.headers(source)] for token in tokens(file.read_text()) if '"' in token
+        waiting = [(source, name) for file in [source, *self.headers(source)] for token in self.tokens_of(file) if '"' in token
                    for name in NAMED.findall(token)]
         while waiting:
             includer, name = waiting.pop()
@@ -300,10 +323,10 @@ class Sources:
 
     def host_code(self, source):
         """Text that is equal for equal code: the file's tokens, then what it reaches in headers, wherever that stands."""
-        own = without_refusals(without_words(without_limits(tokens(Path(source).read_text()))))
+        own = without_refusals(without_words(without_limits(self.tokens_of(Path(source).resolve()))))
         known = {token for token in own if is_word(token)}
         waiting = [(names_of(part), part) for header in self.headers(source)
-                   for part in map(host_part, declarations(without_refusals(without_limits(tokens(header.read_text())))))
+                   for part in map(host_part, declarations(without_refusals(without_limits(self.tokens_of(header)))))
                    if part not in ([], [";"], ["}"])]
         reached = []
         while True:
@@ -314,5 +337,5 @@ class Sources:
             known.update(token for part in new for token in part if is_word(token))
             reached += new
         # No object file holds what is compiled at run time: all of its text counts.
-        later = [" ".join(tokens(file.read_text())) for file in self.named(source)]
+        later = [" ".join(self.tokens_of(file)) for file in self.named(source)]
         return "\n".join([" ".join(own), *sorted(" ".join(part) for part in reached), *sorted(later)])

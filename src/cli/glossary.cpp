@@ -9,100 +9,7 @@
 namespace aisp::cli {
 namespace {
 
-// Checks, metrics and findings are the rows of docs/method.md, word for word; tests/end_to_end/commands/test_explain.py compares
-// them.
 constexpr Term terms[] = {
-    {"check", "written",
-     "elements that were not written, found by two runs with different poison in the outputs; for results of variable length, "
-     "writes beyond their end"},
-    {"check", "second_run", "results that differ between two runs on the same inputs by more than the tolerance"},
-    {"check", "finite", "NaN and infinity in any element"},
-    {"check", "reference",
-     "wrong values, compared with the float64 reference on all elements, or on 4096 random ones and both ends; of outputs with "
-     "groups, in each group by itself"},
-    {"check", "baseline", "an element that differs from the baseline by more than the two tolerances combined"},
-    {"check", "same_bits", "outputs whose bits are not those of the variant that `.same_bits_as` names"},
-    {"check", "inputs_unchanged", "modified inputs, files included"},
-    {"check", "red_zones", "writes in front of or behind a buffer"},
-    {"check", "finished", "work that continues after the stream is empty (other streams that were not joined)"},
-    {"check", "depends_on_inputs", "outputs that do not change with the inputs: precomputed, remembered or stale"},
-    {"check", "memory",
-     "memory that each run leaks: of the driver, of a memory pool or of the host; or the machine's memory is exhausted"},
-    {"check", "reproducible", "with `--reproducible`: two runs that give different bits"},
-    {"check", "hooks", "outputs that were written by `output_length()`"},
-    {"check", "gate", "outputs written while the stream was held back, before the execution could have begun"},
-    {"check", "early_work", "GPU work on other streams, or in other CUDA contexts, before the execution"},
-    {"check", "limits", "limits of the device, or the access policy of a stream, that a run changed and did not restore"},
-    {"check", "background_work", "host pairs: CPU time of other threads and of child processes while all should have been idle"},
-    {"check", "child_work", "CPU time that child processes used between timed samples, where it is none of their time"},
-    {"check", "timed_samples", "outputs of a timed sample that are unwritten, stale or wrong, on inputs renewed at random"},
-    {"check", "timed_differently",
-     "times that contradict each other: shorter on known inputs than on new ones, or different when timed and when audited"},
-    {"check", "late_work", "GPU work after the end of timed samples"},
-    {"check", "hidden_work",
-     "kernels and copies, recorded by CUPTI, on streams or devices that the timed window does not cover; host functions; a run "
-     "whose call takes the host longer than its launches need"},
-    {"check", "compiled_kernels",
-     "kernels that take more registers or local memory than the variant's `.kernels` allows, or less local memory than it says"},
-    {"check", "possible_time",
-     "a time shorter than the declared cost allows at the chip's theoretical peaks; on the host, far shorter than it allows at "
-     "the measured memory ceiling"},
-    {"check", "declared_cost",
-     "an impossible cost: negative, empty, or device memory in a host pair; with `verify --deep`, one that hardware counters "
-     "contradict"},
-    {"check", "repeatable_length", "outputs of variable length that have another length in a second run on the same inputs"},
-    {"check", "run", "an exception that a variant threw while it ran or was checked, or host memory that it did not get"},
-    {"check", "prepare", "an exception that a variant's one-time work (`prepare`) threw"},
-    {"check", "cold_start", "with `--cold-start`: an exception in the first execution of the process"},
-    {"check", "cuda", "an error that CUDA returned; the pair ends there, because the context may be lost"},
-    {"check", "exception", "an exception that the pair threw outside of its variants, such as in its constructor"},
-    {"check", "stage_limit", "a stage that took longer than its limit, so that the process was killed"},
-    {"check", "suite_deadline", "the pair that was running when the time of `--suite-timeout` was up"},
-    {"check", "signal", "a process that died from a signal, such as SIGSEGV after an invalid memory access"},
-    {"check", "stack", "beside `signal`: the functions in which the process crashed, the innermost first"},
-    {"check", "killed", "a SIGKILL that aisp did not send: memory ran out, a limit on CPU time was reached, or somebody sent it"},
-    {"check", "silent", "a process that closed its result pipe and lived on without a result, so that it was killed"},
-    {"check", "no_result", "a process that ended by itself without a result, for example because the pair called `exit()`"},
-    {"check", "output", "beside a process that died: the last lines that it printed"},
-    {"check", "exit_limit", "a process that did not end in time after its result, which stands"},
-    {"check", "processes_left", "processes that the pair had started and that ran on when it had ended; they were killed"},
-    {"check", "ranks", "of a pair of several processes: one that could not go on, because another had ended or was elsewhere"},
-    {"check", "unkillable", "a process that is still there after SIGKILL, stuck in a kernel driver"},
-    {"check", "needs", "of a skipped pair: what this machine lacks, and what to do about it; no failure"},
-    {"metric", "rank_skew", "the time from the fastest rank's end of a sample to the slowest's"},
-    {"metric", "overlap",
-     "the part of the time with a copy between host and GPU, or between GPUs, in which a kernel ran too, in percent; none "
-     "without such copies"},
-    {"metric", "concurrency",
-     "how many kernels ran at once, on average over the time in which any ran: their durations, added up, over that time"},
-    {"metric", "idle",
-     "time between the start of the first and the end of the last kernel, copy or memset in which none of them ran, in us"},
-    {"metric", "idle_share", "idle time in percent of the time from the first start to the last end"},
-    {"metric", "kernels", "kernels of one execution; each kernel node of a graph is one"},
-    {"metric", "copies", "copies of one execution, inside a GPU too; none without any"},
-    {"finding", "failed", "wrong, crashed, timed out, or with a speedup that is no number, in any run given (exit status 1)"},
-    {"finding", "missing",
-     "the run selected the pair and has no result of it, or a recorded variant no longer exists (exit status 1)"},
-    {"finding", "regressed",
-     "the value lies below the expected interval, its whole interval lies below the expected value, the two values differ by at "
-     "least 1 %, and the possible loss reaches the threshold: from the expected value down to the lower end of the interval, and "
-     "1 % more because copies of the same code differ (exit status 3)"},
-    {"finding", "slower", "the same, but the loss is certainly smaller than the threshold (exit status 0)"},
-    {"finding", "drifted",
-     "the ratio held, but variant and baseline both take longer than recorded by more than the threshold, over their whole "
-     "intervals (exit status 0)"},
-    {"finding", "rebased",
-     "the speedup changed because the baseline's time did; the variant takes as long as recorded, within 1 % (exit status 0)"},
-    {"finding", "stale",
-     "the code changed after it was recorded; counts as what the comparison says, and is red if that is regressed (exit status "
-     "0)"},
-    {"finding", "other_machine",
-     "the host decides its times, and it was recorded on another kind of host, or in a virtual machine with other GPUs; the "
-     "output says what differs (exit status 0)"},
-    {"finding", "skipped", "it cannot run here, or it ran at another scale or in a mode that is not comparable (exit status 0)"},
-    {"finding", "new", "nothing is recorded for this variant or this hardware (exit status 0)"},
-    {"finding", "improved", "the opposite of regressed (exit status 0)"},
-    {"finding", "ok", "none of these (exit status 0)"},
     {"status", "passed", "it ran and every check held"},
     {"status", "failed", "wrong results or an exception; no speedup of it is in any report"},
     {"status", "timeout",
@@ -196,7 +103,9 @@ constexpr Term terms[] = {
 
 std::span<const Term> glossary() {
   static const std::vector<Term> all = [] {
-    std::vector<Term> found{std::begin(terms), std::end(terms)};
+    const std::span<const Term> manual = manual_terms();
+    std::vector<Term> found{manual.begin(), manual.end()};
+    found.insert(found.end(), std::begin(terms), std::end(terms));
     for (const evidence::Quantity& quantity : evidence::quantities())
       if (!quantity.meaning.empty()) found.push_back({"column", quantity.id, quantity.meaning});
     return found;

@@ -12,5 +12,7 @@ struct Term {
   std::string_view text;
 };
 std::span<const Term> glossary();
+// Checks, metrics and findings: the rows of docs/method.md, from which cmake/manual.py generates it.
+std::span<const Term> manual_terms();
 
 }  // namespace aisp::cli

@@ -56,7 +56,7 @@ std::optional<Found> find_shown(std::string_view path, bool only_its_end) {
   for (const pair::Code& code : pair::linked_code())
     for (const pair::SourceFile& file : code.files)
       if (file.path == path || (only_its_end && file.path.ends_with("/" + std::string{path})))
-        return Found{std::string{file.path}, file.text()};
+        return Found{std::string{file.path}, file.content().text};
   return std::nullopt;
 }
 

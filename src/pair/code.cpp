@@ -14,7 +14,11 @@ bool runs_on(const CodeDigest& code, int sm) { return code.sm <= sm && (code.is_
 
 }  // namespace
 
-std::string SourceFile::text() const { return base::inflated({begin, end}); }
+SourceFile::Content SourceFile::content() const {
+  const std::string all = base::inflated({begin, end});
+  const std::size_t separator = all.find('\0');
+  return {all.substr(0, separator), all.substr(separator + 1)};
+}
 
 Code code_of(const Entry& entry) {
   const std::span<const Entry> all = registry();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code of the pairs in this executable: digests, to tell whether a result is of the same code, and the files' text, for
+// The code of the pairs in this executable: digests, to tell whether a result is of the same code, and the files, for
 // reports to show. Written at build time by cmake/code.
 #pragma once
 #include <span>
@@ -20,9 +20,13 @@ struct CodeDigest {
 // A source file as it was at build time.
 struct SourceFile {
   std::string_view path;  // relative to the source tree
-  const char* begin;      // its text, packed by raw deflate
+  const char* begin;      // its text, a NUL and the lines about its functions, packed by raw deflate
   const char* end;
-  std::string text() const;
+
+  struct Content {
+    std::string text, functions;  // the latter as cmake/code/variant_code.py wrote them
+  };
+  Content content() const;
 };
 // Kernels that are linked at run time.
 struct LinkableKernels {

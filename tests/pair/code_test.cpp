@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pair/code.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,6 +10,8 @@
 
 namespace aisp::pair {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr std::array<CodeDigest, 4> several{
     {{80, false, "ampere"}, {90, false, "hopper"}, {90, true, "ptx"}, {120, false, "rtx"}}};
@@ -38,7 +41,10 @@ TEST(Code, EveryPairHasADigestAndItsText) {
     for (const CodeDigest& digest : code.digests) EXPECT_EQ(digest.digest.size(), 64u) << entry.target();
     ASSERT_FALSE(code.files.empty()) << entry.target();
     EXPECT_EQ(code.files.front().path, entry.source);
-    EXPECT_NE(code.files.front().text().find("extern constinit const"), std::string_view::npos) << entry.target();
+    EXPECT_THAT(code.files.front().content().text, HasSubstr("extern constinit const")) << entry.target();
+    std::string functions;
+    for (const SourceFile& file : code.files) functions += file.content().functions;
+    EXPECT_THAT(functions, HasSubstr("function ")) << entry.target();
   }
   EXPECT_TRUE(code_of(Entry{"ch01", "of_no_table", "", nullptr}).digests.empty());
 }

@@ -218,19 +218,18 @@ TEST(Html, EverySideShowsAKernelOrSaysWhyNot) {
   evidence::PairResult& pair = report.run.pairs[0];
   pair.variants[0].name = "plain";
   pair.variants[1].name = pair.lesson = pair.best = "steered";
-  const std::string shared_kernel =
-      "__global__ void one_kernel() {}\nclass Thing {\n  void plain(Launch&) { one_kernel<<<1, 1>>>(); }\n"
-      "  void steered(Launch&) { one_kernel<<<2, 2>>>(); }\n};\n"
-      "const Pair thing{.baseline = {.name = \"plain\", .run = call<&Thing::plain>}, .optimized = variants({{.name = "
-      "\"steered\", "
-      ".run = call<&Thing::steered>}})};\n";
-  report.sources[pair.target].files = {{"chapters/ch07/thing.cu", shared_kernel}};
+  PairSource& source = report.sources[pair.target];
+  source.add(
+      {"chapters/ch07/thing.cu", "__global__ void one_kernel() {}\nclass Thing {\n  void plain();\n  void steered();\n};\n"},
+      "kernel 1 1 one_kernel\nfunction 2 1 plain\nfunction 1 1 steered\nvariant plain 110\nvariant steered 101\n");
   const std::string page = shown(report);
   std::size_t kernels = 0;
   const std::size_t begin = page.find("<div class=\"sides\">"), end = page.find("Used by both", begin);
   for (std::size_t at = page.find("badge kernel", begin); at < end; at = page.find("badge kernel", at + 1)) ++kernels;
   EXPECT_EQ(kernels, 2u) << page.substr(begin, 2000);
-  report.sources[pair.target].files[0].text.replace(0, 10, "/*nothing*/ ");
+  EXPECT_THAT(page, HasSubstr("thing.cu:3</span>"));
+  EXPECT_THAT(page, HasSubstr("<mark>"));
+  source.files[0].functions[0].is_kernel = false;
   EXPECT_THAT(shown(report), HasSubstr("No kernel that these files compile is launched"));
 }
 

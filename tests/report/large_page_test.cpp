@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page of a whole run: every shipped pair's code, several variants, hundreds of samples each.
+// The page of a whole run: every pair's code, several variants, hundreds of samples each.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <regex>
+#include <utility>
+#include <vector>
 
 #include "base/deflate.hpp"
 #include "base64.hpp"
+#include "places.hpp"
+#include "report/html/html.hpp"
 #include "sample_suite.hpp"
-#include "tree_sources.hpp"
 
 namespace aisp::report {
 namespace {
@@ -20,15 +25,30 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t pairs_of_a_run = 264, rounds = 300;
 
-std::vector<fs::path> shipped_pairs() {
-  std::vector<fs::path> sources;
-  const fs::path root = source_folder();
-  for (const fs::directory_entry& chapter : fs::directory_iterator{root / "chapters"}) {
-    if (!chapter.is_directory() || chapter.path().filename() == "shared") continue;
-    for (const fs::directory_entry& file : fs::directory_iterator{chapter})
-      if (file.path().extension() == ".cu" || file.path().extension() == ".cpp") sources.push_back(fs::relative(file, root));
+std::string text_of(const fs::path& path) {
+  std::ifstream file{path};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+// The folder in which the build describes the pairs' code (cmake/code/digest.py).
+fs::path described_code() { return fs::path{aisp_path()}.parent_path() / "generated/code/chapters"; }
+
+// Returns the targets of the pairs that were built, and their code.
+std::vector<std::pair<std::string, PairSource>> shipped_code() {
+  std::vector<std::pair<std::string, PairSource>> sources;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator{described_code()}) {
+    if (entry.path().extension() != ".txt") continue;
+    PairSource source;
+    const std::string text = text_of(entry.path());
+    for (std::size_t at = text.find("\nfile "), end; at != std::string::npos; at = end) {
+      end = text.find("\nfile ", at + 1);
+      const std::string lines = text.substr(at + 6, end - at - 6), path = lines.substr(0, lines.find('\n'));
+      source.add({path, text_of(source_folder() / path)}, lines.substr(path.size()));
+    }
+    const std::string chapter = entry.path().parent_path().filename(), name = entry.path().stem().stem();
+    sources.emplace_back(chapter + ':' + name, std::move(source));
   }
-  std::ranges::sort(sources);
+  std::ranges::sort(sources, {}, [](const auto& pair) { return pair.first; });
   return sources;
 }
 
@@ -67,27 +87,26 @@ evidence::PairResult pair_of(const std::string& target, const std::string& code,
   return pair;
 }
 
-// Pairs that are not there yet have the code of others, under other names.
+// Pairs that were not built have the code of others, under other names.
 HtmlReport whole_run() {
   std::mt19937 random{1};
   HtmlReport report;
   report.run.manifest = sample::manifest();
-  const std::vector<fs::path> sources = shipped_pairs();
+  const std::vector<std::pair<std::string, PairSource>> shipped = shipped_code();
   for (std::size_t i = 0; i < pairs_of_a_run; ++i) {
-    const fs::path& source = sources.at(i % sources.size());
-    std::vector<SourceText> files = sample::files_of(source);
-    std::string target = source.parent_path().filename().string() + ':' + source.stem().string();
-    if (i >= sources.size()) {
-      target += "_too";
-      files.front().path += "_too";
+    auto [target, source] = shipped[i % shipped.size()];
+    if (i >= shipped.size()) {
+      target += "_" + std::to_string(i);
+      source.files.front().path += "_" + std::to_string(i);
     }
-    report.run.pairs.push_back(pair_of(target, files.front().text, random));
-    report.sources[target].files = std::move(files);
+    report.run.pairs.push_back(pair_of(target, source.files.front().text, random));
+    report.sources[target] = std::move(source);
   }
   return report;
 }
 
 TEST(LargePage, OfAllPairsIsSmallAndHasEverySample) {
+  if (!fs::exists(described_code())) GTEST_SKIP() << "built elsewhere";
   const HtmlReport report = whole_run();
   const std::string page = html_report(report);
   if (const char* file = std::getenv("AISP_TEST_PAGE")) std::ofstream{file} << page;

@@ -271,8 +271,12 @@ class Build(TemporaryTree):
             self.assertEqual(built.returncode, 0, built.stdout + built.stderr)
             digest, listed = run(self.root / "build/list").stdout.split("\n", 1)
             shown = [box, part, self.root / "chapters/shared/engine/ring.hpp", stage]
-            texts = {path: zlib.decompress(bytes.fromhex(packed), -15).decode() for path, packed in map(str.split, listed.splitlines())}
+            texts, functions = {}, {}
+            for path, packed in map(str.split, listed.splitlines()):
+                texts[path], functions[path] = zlib.decompress(bytes.fromhex(packed), -15).decode().split("\0")
             self.assertEqual(texts, {str(file.relative_to(self.root)): file.read_text() for file in shown})
+            self.assertIn("\nvariant baseline ", functions["chapters/ch07/box.cpp"])
+            self.assertRegex(functions["chapters/ch07/part.hpp"], r"\Afunction \d \d of_header\n\Z")
             return digest
 
         first = digest()

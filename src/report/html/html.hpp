@@ -14,15 +14,28 @@
 
 namespace aisp::report {
 
+// A function with the comment above it.
+struct CodePart {
+  std::string name, path;
+  int line = 0, lines = 0;  // the first and how many
+  bool is_kernel = false;   // __global__
+  bool operator==(const CodePart& other) const { return path == other.path && line == other.line; }
+};
+
 struct SourceText {
   std::string path;  // chapters/ch07/transpose.cu
   std::string text;
+  std::vector<CodePart> functions;
 };
 
 // A pair's code: its files, the pair's own first, or why they cannot be shown.
 struct PairSource {
   std::vector<SourceText> files;
+  std::map<std::string, std::string> variants;  // by name a '1' for each function of the files that it consists of, and '0's
   std::string missing;
+
+  // Adds a file with the lines about its functions that the build wrote (cmake/code/variant_code.py).
+  void add(SourceText file, const std::string& functions);
 };
 
 struct HtmlReport {

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 #include <utility>
 #include <vector>
 
-#include "report/html/code_parts.hpp"
-#include "report/html/code_tokens.hpp"
 #include "report/html/parts.hpp"
 #include "report/html/text.hpp"
 
@@ -27,15 +26,14 @@ std::string listing(std::string_view label, std::string_view css_class, const st
 // The page has each file once, and its script takes the lines from there.
 std::string shown(const CodePart& part) {
   const std::string place = fmt::format("{}:{}", part.path, part.line);
-  const auto lines = std::count(part.text.begin(), part.text.end(), '\n') + (part.text.ends_with('\n') ? 0 : 1);
   return tag("div",
              tag("div",
                  (part.is_kernel ? "<span class=\"badge kernel\">kernel</span> " : std::string{}) + tag("b", escaped(part.name)) +
                      fmt::format(" <span class=\"place\">{}</span>", escaped(place)),
                  "class=\"head\"") +
-                 listing(
-                     place, "",
-                     fmt::format("<code data-from=\"{}\" data-lines=\"{} {}\"></code>", file_id(part.path), part.line, lines)),
+                 listing(place, "",
+                         fmt::format("<code data-from=\"{}\" data-lines=\"{} {}\"></code>", file_id(part.path), part.line,
+                                     part.lines)),
              part.is_kernel ? "class=\"part kernel\"" : "class=\"part\"") +
          "\n";
 }
@@ -85,8 +83,20 @@ std::string named(std::string_view role, const std::string& variant) {
   return fmt::format("{} <code>{}</code>", role, escaped(variant));
 }
 
-std::string side_by_side(const PairResult& pair, const VariantResult& right, const std::vector<SourceText>& files) {
-  const std::vector<CodePart> a = parts_of_variant(files, pair.variants.front().name), b = parts_of_variant(files, right.name);
+// In the order of the files; nothing where the declaration of the pair does not name the variant.
+std::vector<CodePart> parts_of_variant(const PairSource& source, const std::string& variant) {
+  const auto found = source.variants.find(variant);
+  if (found == source.variants.end()) return {};
+  std::vector<CodePart> parts;
+  std::size_t place = 0;
+  for (const SourceText& file : source.files)
+    for (const CodePart& function : file.functions)
+      if (place < found->second.size() && found->second[place++] == '1') parts.push_back(function);
+  return parts;
+}
+
+std::string side_by_side(const PairResult& pair, const VariantResult& right, const PairSource& source) {
+  const std::vector<CodePart> a = parts_of_variant(source, pair.variants.front().name), b = parts_of_variant(source, right.name);
   std::vector<CodePart> only_a, only_b, both;
   for (const CodePart& part : a) (holds(b, part) ? both : only_a).push_back(part);
   for (const CodePart& part : b)
@@ -101,7 +111,7 @@ std::string side_by_side(const PairResult& pair, const VariantResult& right, con
   if (!both.empty()) text += folded(fmt::format("Used by both ({})", both.size()), shown(both));
   for (const VariantResult& variant : pair.variants) {
     if (&variant == &pair.variants.front() || &variant == &right) continue;
-    std::vector<CodePart> own = parts_of_variant(files, variant.name);
+    std::vector<CodePart> own = parts_of_variant(source, variant.name);
     std::erase_if(own, [&](const CodePart& part) { return holds(a, part) || holds(b, part); });
     if (!own.empty()) text += folded(named(to_string(variant.role), variant.name), shown(own));
   }
@@ -110,16 +120,25 @@ std::string side_by_side(const PairResult& pair, const VariantResult& right, con
 
 // Kernels stand out from the rest of the file.
 std::string marked(const SourceText& file) {
+  std::string_view rest = file.text;
+  // Returns the next lines, as many as asked for.
+  const auto lines = [&rest](int count) {
+    std::size_t size = 0;
+    for (; count > 0 && size < rest.size(); --count) size = std::min(rest.find('\n', size), rest.size() - 1) + 1;
+    const std::string_view text = rest.substr(0, size);
+    rest.remove_prefix(size);
+    return text;
+  };
   std::string code;
-  std::size_t done = 0;
-  for (const CodePart& kernel : kernels_of(file)) {
-    const std::size_t begin = file.text.find(kernel.text, done);
-    if (begin == std::string::npos) continue;
-    code += highlighted(std::string_view{file.text}.substr(done, begin - done));
-    code += tag("mark", highlighted(kernel.text));
-    done = begin + kernel.text.size();
+  int line = 1;
+  for (const CodePart& kernel : file.functions) {
+    if (!kernel.is_kernel || kernel.line < line) continue;
+    code += highlighted(lines(kernel.line - line));
+    const std::string_view text = lines(kernel.lines), inside = text.substr(0, text.find_last_not_of('\n') + 1);
+    code += tag("mark", highlighted(inside)) + std::string{text.substr(inside.size())};
+    line = kernel.line + kernel.lines;
   }
-  return code + highlighted(std::string_view{file.text}.substr(done));
+  return code + highlighted(rest);
 }
 
 }  // namespace
@@ -127,7 +146,7 @@ std::string marked(const SourceText& file) {
 std::string source_part(const PairResult& pair, const PairSource& source) {
   std::string text = tag("h4", "Source");
   if (!source.missing.empty()) return text + tag("p", escaped(source.missing), "class=\"note\"");
-  if (const VariantResult* right = beside_the_baseline(pair)) text += side_by_side(pair, *right, source.files);
+  if (const VariantResult* right = beside_the_baseline(pair)) text += side_by_side(pair, *right, source);
   for (const SourceText& file : source.files)
     text += folded(fmt::format("Whole file <code>{}</code>", escaped(file.path)),
                    listing(file.path, " class=\"file\"",
@@ -154,3 +173,25 @@ std::string source_files(const HtmlReport& report) {
 }
 
 }  // namespace aisp::report::html
+
+namespace aisp::report {
+
+void PairSource::add(SourceText file, const std::string& functions) {
+  std::istringstream lines{functions};
+  int end = 0;
+  for (std::string kind, name; lines >> kind;) {
+    if (kind == "variant") {
+      lines >> name;
+      lines >> variants[name];
+      continue;
+    }
+    CodePart part{.path = file.path, .is_kernel = kind == "kernel"};
+    lines >> part.line >> part.lines >> part.name;
+    part.line += end;
+    end = part.line + part.lines - 1;
+    file.functions.push_back(std::move(part));
+  }
+  files.push_back(std::move(file));
+}
+
+}  // namespace aisp::report

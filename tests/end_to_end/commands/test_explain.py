@@ -32,21 +32,13 @@ class Explain(EndToEnd):
         for written in (name.replace("_", " "), name.replace("_", "-"), name.upper()):
             self.assertIn(name, self.call("explain", written).out)
 
-    def test_checks_and_metrics_are_those_of_the_manual(self):
-        headings = {"check": ("| check | what it catches |",), "metric": ("| metric of several processes | meaning |", "| metric of `.timeline` | meaning |")}
-        for kind, of_kind in headings.items():
-            manual = {}
-            for heading in of_kind:
-                rows = re.findall(r"(?m)^\| `(\w+)` \| (.*?) \|$", METHOD[METHOD.index(heading):].split("\n\n")[0])
-                self.assertGreater(len(rows), 0)
-                manual |= dict(rows)
-            self.assertEqual({word["name"]: word["text"] for word in self.words() if word["kind"] == kind}, manual)
-
-    def test_findings_are_those_of_the_manual(self):
-        table = METHOD[METHOD.index("| finding | when | exit status |"):].split("\n\n")[0]
-        manual = {name: f"{when} (exit status {code})" for name, when, code in re.findall(r"(?m)^\| (\w+) \| (.*?) \| (\d) \|$", table)}
-        self.assertGreater(len(manual), 8)
-        self.assertEqual({word["name"]: word["text"] for word in self.words() if word["kind"] == "finding"}, manual)
+    def test_checks_metrics_and_findings_are_the_rows_of_the_manual(self):
+        words = self.words()
+        for kind, least in (("check", 35), ("metric", 7), ("finding", 9)):
+            found = {word["name"]: word["text"] for word in words if word["kind"] == kind}
+            self.assertGreaterEqual(len(found), least)
+            for name, text in found.items():
+                self.assertRegex(METHOD, rf"(?m)^\| `?{name}`? \| {re.escape(text.split(' (exit status')[0])} \|")
 
     def test_statuses_and_verdicts_are_those_of_results(self):
         schema = (SOURCE / "docs/schema/result.schema.json").read_text()

@@ -36,7 +36,7 @@ class OwnKernels(EndToEnd):
         self.assertEqual((pair["status"], pair["chapter"]), ("passed", "bytes"))
         self.assertRegex(pair["source_digest"], "^[0-9a-f]{64}$")
         page = self.call("report", "latest", "--html", "-", program=self.mine)
-        self.assertIn("kernels/bytes/byte_counts.cpp", opened(page.out))
+        self.assertRegex(opened(page.out), r'<div class="sides">(?s:.*)>kernels/bytes/byte_counts\.cpp:\d+</span>')
 
     def test_device_code_that_is_linked_has_a_digest_and_passes_the_review(self):
         digest = (self.project / "build/generated/code/kernels/fresh/chain.cu.txt").read_text()

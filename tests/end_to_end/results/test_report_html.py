@@ -55,6 +55,7 @@ class File(Report):
         self.assertIn("chapters/ch03/false_sharing.cpp", page)
         for variant in finished.pair("ch03:false_sharing")["variants"]:
             self.assertIn(f"<code>{variant['name']}</code>", page)
+        self.assertRegex(page, r'<div class="sides">(?s:.*)>chapters/ch03/false_sharing\.cpp:\d+</span>')
 
     def test_code_that_was_not_measured_is_not_shown(self):
         folder = self.measured()

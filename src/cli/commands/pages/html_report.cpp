@@ -38,7 +38,10 @@ report::PairSource source_of(const evidence::PairResult& pair) {
                   "This aisp holds another version of the pair's code than the one that was measured, so none is shown; "
                   "aisp report of the commit in the manifest shows it."};
     report::PairSource source;
-    for (const pair::SourceFile& file : code.files) source.files.push_back({std::string{file.path}, file.text()});
+    for (const pair::SourceFile& file : code.files) {
+      pair::SourceFile::Content content = file.content();
+      source.add({std::string{file.path}, std::move(content.text)}, content.functions);
+    }
     return source;
   }
   for (const pair::NotBuilt& left_out : pair::not_built())
