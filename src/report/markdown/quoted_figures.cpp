@@ -8,7 +8,6 @@
 #include <regex>
 
 #include "base/error.hpp"
-#include "base/parse_number.hpp"
 #include "base/text.hpp"
 #include "base/words.hpp"
 #include "report/numbers.hpp"
