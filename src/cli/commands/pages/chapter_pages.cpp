@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/chapter_pages.hpp"
+#include "cli/commands/pages/chapter_pages.hpp"
 
 #include <fmt/format.h>
 
