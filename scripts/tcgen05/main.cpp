@@ -7,25 +7,27 @@
 #include <string>
 #include <vector>
 
+#include "machine/chips.hpp"
 #include "machine/doctor/tcgen05_launch.hpp"
 
 namespace {
 
+using aisp::machine::Tcgen05;
+
 enum Status { right = 0, wrong = 1, no_gpu = 4 };
 
-bool has_tcgen05(const cudaDeviceProp& gpu) { return gpu.major == 10 || gpu.major == 11; }
-
-const char* why_not(const cudaDeviceProp& gpu) {
-  if (gpu.major == 12) return "Blackwell without tensor memory: its tensor cores are driven by mma.sync (GB10, RTX 50)";
-  return gpu.major < 10 ? "older than Blackwell" : "a generation that this probe does not know";
+const char* why_not(Tcgen05 answer) {
+  if (answer == Tcgen05::lacking_on_blackwell)
+    return "Blackwell without tensor memory: its tensor cores are driven by mma.sync (GB10, RTX 50)";
+  return answer == Tcgen05::none ? "older than Blackwell" : "a generation that this probe does not know";
 }
 
 Status try_on(int ordinal) {
   cudaDeviceProp gpu{};
   if (cudaGetDeviceProperties(&gpu, ordinal) != cudaSuccess || cudaSetDevice(ordinal) != cudaSuccess) return wrong;
   std::printf("GPU %d: %s, compute capability %d.%d: ", ordinal, gpu.name, gpu.major, gpu.minor);
-  if (!has_tcgen05(gpu)) {
-    std::printf("no tcgen05, %s\n", why_not(gpu));
+  if (const Tcgen05 answer = aisp::machine::chip_of(gpu.major * 10 + gpu.minor).tcgen05; answer != Tcgen05::present) {
+    std::printf("no tcgen05, %s\n", why_not(answer));
     return no_gpu;
   }
   std::vector<float> c;

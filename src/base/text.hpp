@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text for people. Numbers are rounded to three or four significant digits; full precision belongs in JSON.
+// Text for people, and numbers in text. Numbers are rounded to three or four significant digits; full precision belongs in JSON.
 #pragma once
+#include <charconv>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,5 +33,14 @@ std::string lower(std::string_view text);
 std::string one_line(std::string_view text, std::size_t limit = 1000);
 // (1, "pair") "1 pair", (2, "pair") "2 pairs"
 std::string plural(std::size_t count, std::string_view noun);
+
+// Reads a number that is the whole text: no blanks, no sign but a minus, digits of base ten; of floating point also "inf", "nan".
+template <class T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
 
 }  // namespace aisp::base

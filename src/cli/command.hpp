@@ -33,9 +33,6 @@ void add_explain(CLI::App& app, Action& action);
 void add_new(CLI::App& app, Action& action);
 void add_completion(CLI::App& app, Action& action);
 
-// The text of `aisp --version`: version, commit, CUDA, architectures.
-std::string version_text();
-
 // Everything but catching: parses, runs the command, gives the exit status. Throws base::Error for what the user should read.
 base::Exit run_program(int argc, char** argv);
 

@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.hpp"
-#include "base/parse_number.hpp"
 #include "base/text.hpp"
 
 namespace aisp::cli {

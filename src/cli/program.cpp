@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/build_info.hpp"
 #include "base/system/process.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
@@ -22,6 +23,7 @@
 #include "peak/child.hpp"
 #include "run/child/child.hpp"
 #include "run/wire/handshake.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -132,6 +134,16 @@ void reject_empty_words(int argc, char** argv) {
   if (!line.starts_with(of_flag) || end == std::string::npos) throw Error{Exit::usage, line};
   throw Error{Exit::usage, fmt::format("{} '{}' must be true or false", line.substr(of_flag.size(), end - of_flag.size()),
                                        line.substr(end + between.size()))};
+}
+
+// The text of `aisp --version`: version, commit, CUDA, architectures.
+std::string version_text() {
+  const base::BuildInfo& build = base::build_info();
+  const std::string part = suite::built_part();
+  return fmt::format("aisp {}\ncommit        {}{}\nCUDA          {}\narchitectures {}\ncompiler      {}, {}\n{}", build.version,
+                     build.git_commit.empty() ? "unknown" : build.git_commit, build.git_dirty ? ", with local changes" : "",
+                     build.cuda_compiler, build.cuda_architectures, build.cxx_compiler, build.build_type,
+                     part.empty() ? "" : fmt::format("pairs         {}\n", part));
 }
 
 }  // namespace

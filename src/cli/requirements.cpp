@@ -10,7 +10,6 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "base/parse_number.hpp"
 #include "base/text.hpp"
 #include "cli/flags.hpp"
 #include "evidence/expectations/fingerprint.hpp"

@@ -69,6 +69,13 @@ void show_results(const suite::Finished& finished, const suite::Task& task, bool
     show(base::on_screen(fmt::format("As one page for a browser: {} report {} --html", program_invocation_name, where)) + '\n');
 }
 
+// Says how a run that did not come to its end goes on.
+void note_way_on(const suite::Finished& finished, const suite::Configuration& configuration) {
+  const std::string on = suite::way_on(configuration, finished.folder);
+  if (finished.suite.interrupted) note("aisp: interrupted; " + on);
+  if (finished.out_of_time) note("aisp: the suite's time was up; " + on);
+}
+
 // Throws base::Error for a run that was good, but counted or ran too little.
 void demand_enough(const suite::Finished& finished, const suite::Task& task, const SuiteFlags& flags) {
   if (finished.status != Exit::good) return;
@@ -83,6 +90,12 @@ std::string storage_trouble(const suite::Finished& finished, const suite::Config
   if (!finished.kept) return finished.storage_trouble + "; run it again";
   return fmt::format("{}; what was measured is in {}/results.jsonl, {}", finished.storage_trouble, finished.folder.string(),
                      suite::way_on(configuration, finished.folder));
+}
+
+// Complains before anything is measured about places that cannot be read or written afterwards.
+void demand_places(const suite::Task& task, const SuiteFlags& flags, const std::optional<Gate>& gate) {
+  if (gate && !task.against) open_expectations(gate->expectations_dir);
+  if (!flags.json.empty()) demand_place_for(flags.json);
 }
 
 }  // namespace
@@ -137,9 +150,7 @@ void note_shard(suite::Task& task, const suite::Part& part, const std::vector<co
 
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir,
                     const std::optional<Gate>& gate) {
-  // Complain before anything is measured.
-  if (gate && !task.against) open_expectations(gate->expectations_dir);
-  if (!flags.json.empty()) demand_place_for(flags.json);
+  demand_places(task, flags, gate);
   const bool json_only = flags.json == "-";
   const base::Painter paint{color_flag(flags.color), STDOUT_FILENO};
   ProgressDisplay display{{.results = !json_only,
@@ -160,9 +171,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
     print_to(flags.json, evidence::json_text(evidence::suite_json(finished.suite, finished.manifest), 2) + '\n');
   if (!finished.storage_trouble.empty()) throw Error{finished.status, storage_trouble(finished, task.configuration)};
   if (!expectations_dir.empty()) record_expectations(finished.suite, finished.manifest, expectations_dir);
-  const std::string on = suite::way_on(task.configuration, finished.folder);
-  if (finished.suite.interrupted) note("aisp: interrupted; " + on);
-  if (finished.out_of_time) note("aisp: the suite's time was up; " + on);
+  note_way_on(finished, task.configuration);
   demand_enough(finished, task, flags);
   if (!gate) return finished.status;
   return (task.against ? run_against : run_gate)(task, finished, *gate, display, paint, json_only);

@@ -9,7 +9,6 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
-#include "base/parse_number.hpp"
 #include "base/system/files.hpp"
 #include "base/system/places.hpp"
 #include "base/text.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "knowledge/model_config.hpp"
+#include "knowledge/model.hpp"
 
 #include <fmt/format.h>
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,7 @@ constexpr std::size_t index(Math math) { return static_cast<std::size_t>(math); 
 
 // Fractions of theoretical peaks that were recorded on the H200: 65.8 of 66.9 TFLOP/s, 1480 of 2141 TFLOP/s in FP8, 55 of 63
 // GB/s, 396 of 450 GB/s; for memory, fractions of the datasheet's figure: 4.25 of 4.8 TB/s, 4.57 of 4.8 TB/s read. Other chips
-// are given the same fractions until they are measured. L2 gave 9.1 of 16.7 TB/s to reads.
+// are given the same fractions, and the H200's time of a launch, until they are measured. L2 gave 9.1 of 16.7 TB/s to reads.
 constexpr double l2_part = 0.54;
 constexpr double copy_part = 0.885, read_part = 0.95, plain_part = 0.98, tensor_part = 0.69, link_part = 0.87;
 
@@ -36,9 +37,36 @@ Ceilings parts_of(const Peaks& peaks) {
   c.wavefronts_s = peaks.wavefronts_s;
   c.issue_slots_s = peaks.issue_slots_s;
   c.special_functions_s = peaks.special_functions_s;
-  c.launch_s = 0.685e-6;
+  c.launch_s = recorded_of_reported("NVIDIA H200")->launch_s;
   c.from.wavefronts = CeilingFrom::computed;
   c.source = "provisional: parts of the chip's theoretical peaks";
+  return c;
+}
+
+// Returns the ceilings recorded on the same chip; nothing if there are none.
+std::optional<Ceilings> recorded_ceilings(const Gpu& gpu) {
+  const RecordedCeilings* const recorded = gpu.mig ? nullptr : recorded_of_reported(gpu.name);
+  if (recorded == nullptr) return std::nullopt;
+  Ceilings c;
+  c.copy_bytes_s = recorded->copy_bytes_s;
+  c.read_bytes_s = recorded->read_bytes_s;
+  c.flops_s = recorded->flops_s;
+  c.host_to_device_bytes_s = recorded->host_to_device_bytes_s;
+  c.device_to_host_bytes_s = recorded->device_to_host_bytes_s;
+  c.peer_bytes_s = recorded->peer_bytes_s;
+  c.launch_s = recorded->launch_s;
+  c.l2_bytes_s = recorded->l2_bytes_s;
+  const auto note = [](CeilingFrom& from, double rate) {
+    if (rate > 0) from = CeilingFrom::recorded;
+  };
+  note(c.from.memory, std::min(c.copy_bytes_s, c.read_bytes_s));
+  for (std::size_t i = 0; i < math_kinds; ++i) note(c.from.flops[i], c.flops_s[i]);
+  note(c.from.host_to_device, c.host_to_device_bytes_s);
+  note(c.from.device_to_host, c.device_to_host_bytes_s);
+  note(c.from.peer, c.peer_bytes_s);
+  note(c.from.launch, c.launch_s);
+  note(c.from.l2, c.l2_bytes_s);
+  c.source = "provisional: recorded on " + std::string{recorded->on};
   return c;
 }
 
@@ -135,32 +163,6 @@ std::string decimal_bytes(double bytes) {
 }
 
 }  // namespace
-
-std::optional<Ceilings> recorded_ceilings(const Gpu& gpu) {
-  const RecordedCeilings* const recorded = gpu.mig ? nullptr : recorded_of_reported(gpu.name);
-  if (recorded == nullptr) return std::nullopt;
-  Ceilings c;
-  c.copy_bytes_s = recorded->copy_bytes_s;
-  c.read_bytes_s = recorded->read_bytes_s;
-  c.flops_s = recorded->flops_s;
-  c.host_to_device_bytes_s = recorded->host_to_device_bytes_s;
-  c.device_to_host_bytes_s = recorded->device_to_host_bytes_s;
-  c.peer_bytes_s = recorded->peer_bytes_s;
-  c.launch_s = recorded->launch_s;
-  c.l2_bytes_s = recorded->l2_bytes_s;
-  const auto note = [](CeilingFrom& from, double rate) {
-    if (rate > 0) from = CeilingFrom::recorded;
-  };
-  note(c.from.memory, std::min(c.copy_bytes_s, c.read_bytes_s));
-  for (std::size_t i = 0; i < math_kinds; ++i) note(c.from.flops[i], c.flops_s[i]);
-  note(c.from.host_to_device, c.host_to_device_bytes_s);
-  note(c.from.device_to_host, c.device_to_host_bytes_s);
-  note(c.from.peer, c.peer_bytes_s);
-  note(c.from.launch, c.launch_s);
-  note(c.from.l2, c.l2_bytes_s);
-  c.source = "provisional: recorded on " + std::string{recorded->on};
-  return c;
-}
 
 Ceilings provisional_ceilings(const Gpu& gpu) {
   const Ceilings estimate = parts_of(theoretical_peaks(gpu));

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,8 +56,6 @@ struct Ceilings {
 
 // The same chip's recorded values where there are some, else fractions of the theoretical peaks.
 Ceilings provisional_ceilings(const Gpu& gpu);
-// Returns the ceilings recorded on the same chip; nothing if there are none.
-std::optional<Ceilings> recorded_ceilings(const Gpu& gpu);
 // Whether a workload that moves so many bytes is one of host memory: the caches may keep less from one execution to the next.
 bool beyond_host_caches(double bytes, const Ceilings& ceilings);
 Ceilings host_ceilings();  // of pairs without a GPU: nothing is known before `aisp peak`

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "base/parse_number.hpp"
+#include "base/text.hpp"
 #include "machine/host.hpp"
 
 namespace aisp::machine {

@@ -13,7 +13,6 @@
 #include <map>
 #include <numeric>
 
-#include "base/parse_number.hpp"
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 

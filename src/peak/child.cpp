@@ -122,21 +122,21 @@ Answer ask(const Request& request) try {
   const json message{{"gpus", request.gpus},     {"part", part_words.at(static_cast<std::size_t>(request.part))},
                      {"quick", request.quick},   {"levels", request.levels},
                      {"fabric", request.fabric}, {"only", request.only}};
-  base::Child child{{.argv = {request.executable, "__peak", std::to_string(base::Child::result_fd_in_child)},
-                     .input = evidence::json_text(message),
-                     .result_pipe = true}};
   Told told;
   Answer& answer = told.answer;
   std::string text;
-  const auto take = [&](std::string_view part) { take_lines(part, text, told); };
-  if (!base::read_results(child, request.limit_s, "interrupted; nothing was kept", take)) {
-    child.terminate(0.5);
+  const base::ChildOutcome outcome = base::ask({.executable = request.executable,
+                                                .command = "__peak",
+                                                .input = evidence::json_text(message),
+                                                .limit_s = request.limit_s,
+                                                .interrupted = "interrupted; nothing was kept"},
+                                               [&](std::string_view part) { take_lines(part, text, told); });
+  if (!outcome.in_time) {
     answer.trouble = "it was not done within " + base::human_duration(request.limit_s);
     if (!told.next.empty()) answer.trouble += " (" + told.next + ")";
   }
   if (told.done || !answer.trouble.empty()) return answer;
-  const std::optional<base::ExitState> state = child.wait(5);
-  answer.trouble = "the process that measures ended early (" + (state ? state->text() : std::string{"it hangs"}) + ")";
+  answer.trouble = "the process that measures ended early (" + outcome.end_text() + ")";
   if (!told.next.empty()) answer.trouble += ", " + told.next;
   const std::string stack = base::stack_text(told.crash);
   if (!stack.empty()) answer.trouble += ", it crashed in" + stack;

@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <utility>
+
+#include "base/text.hpp"
 
 namespace aisp::profile {
 namespace {
@@ -47,10 +48,8 @@ std::vector<Row> parse_rows(std::string_view text) {
 // "1,234.5"; nothing for "n/a" and the like.
 std::optional<double> number(std::string text) {
   std::erase(text, ',');
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
+  const std::optional<double> value = base::parse_number<double>(text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 // Returns the factor for a value in `unit`; nothing when the unit is none that the metrics have.

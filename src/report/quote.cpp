@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/parse_number.hpp"
 #include "base/system/terminal.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"

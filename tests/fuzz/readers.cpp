@@ -14,7 +14,7 @@
 #include "evidence/manifest.hpp"
 #include "evidence/results_log.hpp"
 #include "evidence/run_record.hpp"
-#include "knowledge/model_config.hpp"
+#include "knowledge/model.hpp"
 #include "report/analysis/analysis.hpp"
 #include "run/wire/protocol.hpp"
 #include "suite/settings/configuration.hpp"

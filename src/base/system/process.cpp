@@ -202,6 +202,47 @@ bool has_mark(const std::filesystem::path& process, const std::string& mark) {
   return environment.find('\0' + mark + '\0') != std::string::npos;
 }
 
+// Finds the live processes of a group, and those that carry `mark` ("NAME=value") in their environment.
+std::vector<Leftover> find_leftovers(pid_t group, const std::string& mark) {
+  std::vector<Leftover> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator{"/proc", ignored}) {
+    const pid_t pid = static_cast<pid_t>(std::atol(entry.path().filename().c_str()));
+    if (pid <= 1 || pid == ::getpid()) continue;
+    const ProcessStat stat = read_stat(entry.path());
+    if (stat.state == 'Z' || stat.state == 'X') continue;
+    if (stat.group == group || has_mark(entry.path(), mark)) found.push_back({pid, stat.name, stat.group == group});
+  }
+  return found;
+}
+
+// Kills them, again until none is found (a forking process may be ahead by one); returns those of the first look.
+std::vector<Leftover> kill_marked(pid_t group, const std::string& mark) {
+  const std::vector<Leftover> first = find_leftovers(group, mark);
+  std::vector<Leftover> now = first;
+  for (int attempt = 0; !now.empty() && attempt < 50; ++attempt) {
+    for (const Leftover& leftover : now) ::kill(leftover.pid, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds{2});
+    now = find_leftovers(group, mark);
+  }
+  return first;
+}
+
+// Passes what a child writes to its result pipe to `take`. Returns whether it closed the pipe in time.
+bool pass_results(const Child& child, const Question& question, const std::function<void(std::string_view)>& take) {
+  const double deadline_s = monotonic_s() + question.limit_s;
+  std::string block(1 << 16, '\0');
+  for (double left_s = question.limit_s; left_s > 0; left_s = deadline_s - monotonic_s()) {
+    if (base::interrupted()) throw Error{Exit::interrupted, question.interrupted};
+    pollfd ready{child.result_fd(), POLLIN, 0};
+    if (::poll(&ready, 1, static_cast<int>(std::min(left_s, 0.1) * 1e3) + 1) <= 0) continue;
+    const ssize_t got = ::read(child.result_fd(), block.data(), block.size());
+    if (got > 0) take({block.data(), static_cast<std::size_t>(got)});
+    else if (got == 0 || (errno != EAGAIN && errno != EINTR)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool is_stopped(pid_t process) {
@@ -319,7 +360,7 @@ ExitState Child::wait() {
 
 std::vector<Leftover> Child::kill_leftovers() {
   cleaned_up_ = true;
-  return base::kill_leftovers(pid_, mark_);
+  return kill_marked(pid_, mark_);
 }
 
 void Child::abandon() {
@@ -337,43 +378,15 @@ ExitState Child::terminate(double grace_s) {
   return wait();
 }
 
-bool read_results(const Child& child, double limit_s, const std::string& interrupted,
-                  const std::function<void(std::string_view)>& take) {
-  const double deadline_s = monotonic_s() + limit_s;
-  std::string block(1 << 16, '\0');
-  for (double left_s = limit_s; left_s > 0; left_s = deadline_s - monotonic_s()) {
-    if (base::interrupted()) throw Error{Exit::interrupted, interrupted};
-    pollfd ready{child.result_fd(), POLLIN, 0};
-    if (::poll(&ready, 1, static_cast<int>(std::min(left_s, 0.1) * 1e3) + 1) <= 0) continue;
-    const ssize_t got = ::read(child.result_fd(), block.data(), block.size());
-    if (got > 0) take({block.data(), static_cast<std::size_t>(got)});
-    else if (got == 0 || (errno != EAGAIN && errno != EINTR)) return true;
-  }
-  return false;
-}
+std::string ChildOutcome::end_text() const { return end ? end->text() : "it hangs"; }
 
-std::vector<Leftover> find_leftovers(pid_t group, const std::string& mark) {
-  std::vector<Leftover> found;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator{"/proc", ignored}) {
-    const pid_t pid = static_cast<pid_t>(std::atol(entry.path().filename().c_str()));
-    if (pid <= 1 || pid == ::getpid()) continue;
-    const ProcessStat stat = read_stat(entry.path());
-    if (stat.state == 'Z' || stat.state == 'X') continue;
-    if (stat.group == group || has_mark(entry.path(), mark)) found.push_back({pid, stat.name, stat.group == group});
-  }
-  return found;
-}
-
-std::vector<Leftover> kill_leftovers(pid_t group, const std::string& mark) {
-  const std::vector<Leftover> first = find_leftovers(group, mark);
-  std::vector<Leftover> now = first;
-  for (int attempt = 0; !now.empty() && attempt < 50; ++attempt) {
-    for (const Leftover& leftover : now) ::kill(leftover.pid, SIGKILL);
-    std::this_thread::sleep_for(std::chrono::milliseconds{2});
-    now = find_leftovers(group, mark);
-  }
-  return first;
+ChildOutcome ask(const Question& question, const std::function<void(std::string_view)>& take) {
+  Child child{{.argv = {question.executable, question.command, std::to_string(Child::result_fd_in_child)},
+               .input = question.input,
+               .result_pipe = true}};
+  if (pass_results(child, question, take)) return {.end = child.wait(5)};
+  child.terminate(0.5);
+  return {.in_time = false};
 }
 
 }  // namespace aisp::base

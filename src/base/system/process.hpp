@@ -14,17 +14,12 @@
 
 namespace aisp::base {
 
-// Live processes of a group, and those that carry `mark` ("NAME=value") in their environment: a child's children stay findable
-// after they have left its group or lost their parent.
+// A live process of a child's group, or one that the child started and that has left the group or lost its parent since.
 struct Leftover {
   pid_t pid = 0;
   std::string name;
   bool in_group = true;
 };
-std::vector<Leftover> find_leftovers(pid_t group, const std::string& mark);
-
-// Kills them, again until none is found (a forking process may be ahead by one); returns those of the first look.
-std::vector<Leftover> kill_leftovers(pid_t group, const std::string& mark);
 
 struct Command {
   std::vector<std::string> argv;                                 // argv[0] with a slash is a path, otherwise searched in PATH
@@ -89,10 +84,22 @@ class Child {
   bool cleaned_up_ = false;
 };
 
-// Passes what a child writes to its result pipe to `take` until the pipe is closed. Returns whether it was; false: not within
-// limit_s. Throws base::Error (interrupted) with `interrupted` when the user interrupts.
-bool read_results(const Child& child, double limit_s, const std::string& interrupted,
-                  const std::function<void(std::string_view)>& take);
+// A question to a child process, which answers on its result pipe: `executable command 3`.
+struct Question {
+  std::string executable, command;
+  std::string input{};  // its stdin
+  double limit_s = 60;
+  std::string interrupted;  // the error if the user interrupts
+};
+struct ChildOutcome {
+  bool in_time = true;             // false: it was terminated at the limit
+  std::optional<ExitState> end{};  // nothing: it closed the pipe, but did not end
+  std::string end_text() const;    // "exit status 1", "it hangs"
+};
+
+// Starts the child and passes what it answers to `take` until it closes the pipe. Throws base::Error if it cannot be started, and
+// (interrupted) when the user interrupts.
+ChildOutcome ask(const Question& question, const std::function<void(std::string_view)>& take);
 
 // Whether a signal has stopped the process (SIGSTOP, SIGTSTP), or a debugger.
 bool is_stopped(pid_t process);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/build_info.hpp"
+#include "base/json_fields.hpp"
 #include "base/system/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
@@ -28,7 +29,7 @@ namespace {
 using machine::Level;
 
 std::string painted(Level level, const base::Painter& paint) {
-  const std::string text{machine::to_string(level)};
+  const std::string text{base::word_for(level)};
   switch (level) {
     case Level::ok: return paint(base::Style::green, text);
     case Level::warning: return paint(base::Style::yellow, text);
@@ -57,15 +58,11 @@ std::string verdict(const std::vector<machine::Finding>& findings) {
 
 nlohmann::json as_json(const machine::Machine& machine, const std::vector<machine::Finding>& findings) {
   nlohmann::json list = nlohmann::json::array();
-  for (const machine::Finding& finding : findings)
-    list.push_back({{"name", finding.name},
-                    {"level", machine::to_string(finding.level)},
-                    {"what", finding.what},
-                    {"advice", finding.advice}});
+  for (const machine::Finding& finding : findings) list.push_back(base::json_of(finding));
   return {{"schema_version", evidence::schema_version},
           {"machine", machine},
           {"findings", list},
-          {"worst", machine::to_string(machine::worst(findings))}};
+          {"worst", base::word_for(machine::worst(findings))}};
 }
 
 base::Exit examine_machine(const machine::Machine& machine, bool as_json_text, const std::string& artifacts,

@@ -11,7 +11,6 @@
 #include "cli/commands/estimate_output.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
-#include "knowledge/model_config.hpp"
 
 namespace aisp::cli {
 namespace {

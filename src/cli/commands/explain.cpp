@@ -55,33 +55,26 @@ std::vector<std::string> needs_of(const pair::Entry& entry) {
   if (needs.device_memory > 0) list.push_back(base::human_bytes(static_cast<double>(needs.device_memory)) + " per GPU");
   if (needs.host_memory > 0) list.push_back(base::human_bytes(static_cast<double>(needs.host_memory)) + " of host memory");
   if (needs.cpus > 0) list.push_back(base::plural(static_cast<std::size_t>(needs.cpus), "CPU"));
-  if (needs.driver > 0) list.push_back(fmt::format("a driver for CUDA {}.{}", needs.driver / 1000, needs.driver % 1000 / 10));
+  if (needs.driver > 0) list.push_back("a driver for CUDA " + machine::cuda_version_text(needs.driver));
   for (const Library library : needs.libraries)
     if (library != Library::none) list.emplace_back(name_of(library));
   return list;
 }
 
-bool has_code(const Needs& needs) { return machine::has_code_for(needs, base::build_info().cuda_architectures); }
+std::string_view judge_of(const Pair& pair) { return pair.judged_by.empty() ? evidence::time_metric : pair.judged_by; }
 
-json variants_of(const Pair& pair) {
-  const bool host = pair.device == Device::host;
-  json list = json::array();
-  const auto add = [&](const Variant& variant, const char* role) {
-    list.push_back({{"name", variant.name},
-                    {"role", role},
-                    {"is_lesson", variant.name == pair::lesson_of(pair)},
-                    {"gains_over", variant.gains_over},
-                    {"same_bits_as", variant.same_bits_as},
-                    {"computes_output", variant.outputs != no_outputs},
-                    {"changes_precision", variant.changes_precision},
-                    {"not_run", variant.not_run},
-                    {"has_code", host || (has_code(pair.needs) && has_code(variant.needs))}});
-  };
-  add(pair.baseline, "baseline");
-  for (const Variant& variant : pair.optimized) add(variant, "optimized");
-  for (const Variant& variant : pair.controls) add(variant, "control");
-  for (const Variant& variant : pair.libraries) add(variant, "library");
-  return list;
+bool has_code(const Pair& pair, const Needs& needs) {
+  return pair.device == Device::host || machine::has_code_for(needs, base::build_info().cuda_architectures);
+}
+bool has_code(const Pair& pair, const Variant& variant) { return has_code(pair, pair.needs) && has_code(pair, variant.needs); }
+
+// Calls visit(variant, role) for each variant, the baseline first.
+template <class Visit>
+void each_variant(const Pair& pair, Visit&& visit) {
+  visit(pair.baseline, "baseline");
+  for (const Variant& variant : pair.optimized) visit(variant, "optimized");
+  for (const Variant& variant : pair.controls) visit(variant, "control");
+  for (const Variant& variant : pair.libraries) visit(variant, "library");
 }
 
 std::string_view text_of(std::string_view kind, std::string_view name) {
@@ -93,53 +86,75 @@ std::string_view text_of(std::string_view kind, std::string_view name) {
 struct RecordedOn {
   std::string hardware;
   evidence::ExpectedPair pair;
+  bool stale = false;  // the code changed since
 };
 
 std::vector<RecordedOn> recorded_of(const pair::Entry& entry, const std::string& folder) {
   std::vector<RecordedOn> list;
   for (evidence::Expectations& file : read_recorded(folder))
-    if (const auto found = file.pairs.find(std::string{entry.name}); file.chapter == entry.chapter && found != file.pairs.end())
-      list.push_back({file.hardware, std::move(found->second)});
+    if (const auto found = file.pairs.find(std::string{entry.name}); file.chapter == entry.chapter && found != file.pairs.end()) {
+      const bool stale = !pair::has_digest(pair::code_of(entry), found->second.source_digest);
+      list.push_back({file.hardware, std::move(found->second), stale});
+    }
   return list;
 }
 
-json expectations_of(const pair::Entry& entry, const std::vector<RecordedOn>& recorded) {
+// Calls visit(hardware, variant, name, metric) for each recorded metric, a baseline's first.
+template <class Visit>
+void each_metric(const std::vector<RecordedOn>& recorded, Visit&& visit) {
+  for (const RecordedOn& on : recorded) {
+    for (const auto& [name, metric] : on.pair.baseline_metrics) visit(on.hardware, on.pair.baseline, name, metric);
+    for (const auto& [variant, expected] : on.pair.variants)
+      for (const auto& [name, metric] : expected.metrics) visit(on.hardware, variant, name, metric);
+  }
+}
+
+json variants_json(const Pair& pair) {
   json list = json::array();
-  for (const auto& [hardware, pair] : recorded)
-    for (const auto& [name, variant] : pair.variants)
-      list.push_back({{"hardware", hardware},
+  each_variant(pair, [&](const Variant& variant, const char* role) {
+    list.push_back({{"name", variant.name},
+                    {"role", role},
+                    {"is_lesson", variant.name == pair::lesson_of(pair)},
+                    {"gains_over", variant.gains_over},
+                    {"same_bits_as", variant.same_bits_as},
+                    {"computes_output", variant.outputs != no_outputs},
+                    {"changes_precision", variant.changes_precision},
+                    {"not_run", variant.not_run},
+                    {"has_code", has_code(pair, variant)}});
+  });
+  return list;
+}
+
+json expectations_json(const std::vector<RecordedOn>& recorded) {
+  json list = json::array();
+  for (const RecordedOn& on : recorded)
+    for (const auto& [name, variant] : on.pair.variants)
+      list.push_back({{"hardware", on.hardware},
                       {"variant", name},
                       {"speedup", variant.speedup},
                       {"speedup_low", variant.speedup_low},
                       {"speedup_high", variant.speedup_high},
-                      {"date_utc", pair.recorded.date_utc},
-                      {"stale", !pair::has_digest(pair::code_of(entry), pair.source_digest)}});
+                      {"date_utc", on.pair.recorded.date_utc},
+                      {"stale", on.stale}});
   return list;
 }
 
-json metrics_of(const std::vector<RecordedOn>& recorded) {
+json metrics_json(const std::vector<RecordedOn>& recorded) {
   json list = json::array();
-  for (const RecordedOn& on : recorded) {
-    const auto add = [&](const std::string& variant, const evidence::RecordedMetrics& metrics) {
-      for (const auto& [name, metric] : metrics)
-        list.push_back({{"hardware", on.hardware},
-                        {"variant", variant},
-                        {"metric", name},
-                        {"value", metric.value},
-                        {"unit", metric.unit},
-                        {"better", metric.better == evidence::Direction::higher ? "higher" : "lower"}});
-    };
-    add(on.pair.baseline, on.pair.baseline_metrics);
-    for (const auto& [name, variant] : on.pair.variants) add(name, variant.metrics);
-  }
+  each_metric(recorded, [&](const auto& hardware, const auto& variant, const auto& name, const auto& metric) {
+    list.push_back({{"hardware", hardware},
+                    {"variant", variant},
+                    {"metric", name},
+                    {"value", metric.value},
+                    {"unit", metric.unit},
+                    {"better", to_string(metric.better)}});
+  });
   return list;
 }
 
-json pair_json(const pair::Entry& entry, const std::string& folder) {
+json pair_json(const pair::Entry& entry, const std::vector<RecordedOn>& recorded) {
   const Pair& pair = *entry.pair;
   const std::string_view bound = to_string(run::recorded(pair.bound));
-  const bool host = pair.device == Device::host;
-  const std::vector<RecordedOn> recorded = recorded_of(entry, folder);
   return {{"kind", "pair"},
           {"name", entry.target()},
           {"text", pair.teaches},
@@ -147,93 +162,91 @@ json pair_json(const pair::Entry& entry, const std::string& folder) {
           {"device", to_string(run::recorded(pair.device))},
           {"bound", bound},
           {"bound_text", text_of("bound", bound)},
-          {"judged_by", pair.judged_by.empty() ? evidence::time_metric : pair.judged_by},
+          {"judged_by", judge_of(pair)},
           {"needs", needs_of(entry)},
-          {"architectures", host ? "" : base::build_info().cuda_architectures},
-          {"has_code", host || has_code(pair.needs)},
+          {"architectures", pair.device == Device::host ? "" : base::build_info().cuda_architectures},
+          {"has_code", has_code(pair, pair.needs)},
           {"sizes", sizes_json(pair)},
           {"sweep", cases_json(pair.sweep)},
           {"edges", cases_json(pair.edges)},
-          {"variants", variants_of(pair)},
-          {"expectations", expectations_of(entry, recorded)},
-          {"metrics", metrics_of(recorded)}};
+          {"variants", variants_json(pair)},
+          {"expectations", expectations_json(recorded)},
+          {"metrics", metrics_json(recorded)}};
 }
 
-std::string expectation_line(const json& entry) {
+std::string expectation_line(const RecordedOn& on, const std::string& variant, const evidence::ExpectedVariant& expected) {
   constexpr double widest = 1.5;
-  const auto number = [&](const char* name) { return entry[name].get<double>(); };
-  const double low = number("speedup_low"), high = number("speedup_high");
+  const double low = expected.speedup_low, high = expected.speedup_high;
   const std::string range = high < widest * low ? fmt::format("further runs from {:.3g} to {:.3g}", low, high)
                                                 : std::string{"too few or too different runs to expect a range"};
-  return fmt::format("{} on {}: {:.3g}x, {}, recorded {}{}", entry["variant"].get<std::string>(),
-                     entry["hardware"].get<std::string>(), number("speedup"), range,
-                     entry["date_utc"].get<std::string>().substr(0, 10),
-                     entry["stale"].get<bool>() ? "; stale: the code changed since" : "");
+  return fmt::format("{} on {}: {:.3g}x, {}, recorded {}{}", variant, on.hardware, expected.speedup, range,
+                     on.pair.recorded.date_utc.substr(0, 10), on.stale ? "; stale: the code changed since" : "");
 }
 
 // "tokens_per_second on h200: dense 1.20M, split_k 3.40M tokens/s (higher is better)", a line for each metric and hardware.
-std::vector<std::string> metric_lines(const json& metrics) {
+std::vector<std::string> metric_lines(const std::vector<RecordedOn>& recorded) {
   struct Line {
     std::vector<std::string> values;
     std::string end;
   };
   std::map<std::string, Line> lines;
-  for (const json& entry : metrics) {
-    const auto word = [&](const char* name) { return entry[name].get<std::string>(); };
-    Line& line = lines[fmt::format("{} on {}", word("metric"), word("hardware"))];
-    const evidence::RecordedMetric metric{.value = entry["value"].get<double>(), .unit = word("unit")};
-    line.values.push_back(fmt::format("{} {}", word("variant"), report::metric_number(metric)));
-    line.end = fmt::format("{}{} ({} is better)", metric.unit.empty() ? "" : " ", metric.unit, word("better"));
-  }
+  each_metric(recorded, [&](const auto& hardware, const auto& variant, const auto& name, const auto& metric) {
+    Line& line = lines[fmt::format("{} on {}", name, hardware)];
+    line.values.push_back(fmt::format("{} {}", variant, report::metric_number(metric)));
+    line.end = fmt::format("{}{} ({} is better)", metric.unit.empty() ? "" : " ", metric.unit, to_string(metric.better));
+  });
   std::vector<std::string> texts;
   for (const auto& [what, line] : lines) texts.push_back(fmt::format("{}: {}{}", what, base::join(line.values, ", "), line.end));
   return texts;
 }
 
 // "m: 8192, or another multiple of 256 from 256 to 65536"
-std::string size_line(const json& size) {
-  const auto number = [&](const char* name) { return size[name].get<std::uint64_t>(); };
-  return fmt::format("{}: {}, or another{} from {} to {}", size["name"].get<std::string>(), number("full"),
-                     number("multiple") == 1 ? "" : fmt::format(" multiple of {}", number("multiple")), number("least"),
-                     number("most"));
+std::string size_line(const Size& size) {
+  return fmt::format("{}: {}, or another{} from {} to {}", size.name, size.full,
+                     size.multiple == 1 ? "" : fmt::format(" multiple of {}", size.multiple), least_value(size), size.most);
 }
 
 // "captured_graph (the lesson, changes precision)"
-std::string variant_line(const json& variant) {
+std::string variant_line(const Pair& pair, const Variant& variant) {
   std::vector<std::string> notes;
-  if (variant["is_lesson"].get<bool>()) notes.emplace_back("the lesson");
-  if (const auto over = variant["gains_over"].get<std::string>(); !over.empty()) notes.push_back("its gain is over " + over);
-  if (const auto as = variant["same_bits_as"].get<std::string>(); !as.empty()) notes.push_back("the same bits as " + as);
-  if (variant["changes_precision"].get<bool>()) notes.emplace_back("changes precision");
-  if (variant["not_run"].get<bool>()) notes.emplace_back("not run: nobody has had a GPU for it");
-  if (!variant["has_code"].get<bool>()) notes.emplace_back("this executable has no code for it");
-  if (!variant["computes_output"].get<bool>()) notes.emplace_back("computes no valid output, so it is not verified");
-  return variant["name"].get<std::string>() + (notes.empty() ? "" : " (" + base::join(notes, ", ") + ")");
+  if (variant.name == pair::lesson_of(pair)) notes.emplace_back("the lesson");
+  if (!variant.gains_over.empty()) notes.push_back(fmt::format("its gain is over {}", variant.gains_over));
+  if (!variant.same_bits_as.empty()) notes.push_back(fmt::format("the same bits as {}", variant.same_bits_as));
+  if (variant.changes_precision) notes.emplace_back("changes precision");
+  if (variant.not_run) notes.emplace_back("not run: nobody has had a GPU for it");
+  if (!has_code(pair, variant)) notes.emplace_back("this executable has no code for it");
+  if (variant.outputs == no_outputs) notes.emplace_back("computes no valid output, so it is not verified");
+  return std::string{variant.name} + (notes.empty() ? "" : " (" + base::join(notes, ", ") + ")");
 }
 
 // Returns the architectures that this executable has the pair's code for, which its needs do not tell.
-std::string code_line(const json& pair) {
-  return "this executable has it for " + pair["architectures"].get<std::string>() +
-         (pair["has_code"].get<bool>() ? ""
-                                       : ", none of which the pair can run on; cmake --preset all-architectures builds more");
+std::string code_line(const Pair& pair) {
+  return fmt::format(
+      "this executable has it for {}{}", base::build_info().cuda_architectures,
+      has_code(pair, pair.needs) ? "" : ", none of which the pair can run on; cmake --preset all-architectures builds more");
 }
 
-std::string pair_text(const json& pair) {
-  const auto word = [&](const char* name) { return pair[name].get<std::string>(); };
-  std::vector<std::vector<std::string>> rows{{"pair", word("name")}, {"teaches", word("text")}, {"source", word("source")}};
-  for (const json& variant : pair["variants"]) rows.push_back({variant["role"].get<std::string>(), variant_line(variant)});
-  rows.push_back({"bound", word("bound") + ": " + word("bound_text")});
-  if (word("judged_by") != evidence::time_metric) rows.push_back({"judged by", word("judged_by")});
-  for (const json& size : pair["sizes"]) rows.push_back({"size", size_line(size)});
-  for (const json& each : pair["sweep"])
-    rows.push_back({"case", each["name"].get<std::string>() + ": " + each["sizes"].get<std::string>()});
-  for (const json& each : pair["edges"])
-    rows.push_back({"edge", each["name"].get<std::string>() + ": " + each["sizes"].get<std::string>()});
-  for (const json& need : pair["needs"]) rows.push_back({"needs", need.get<std::string>()});
-  if (word("device") != to_string(evidence::Device::host)) rows.push_back({"code", code_line(pair)});
-  if (pair["expectations"].empty()) rows.push_back({"expected", "nothing recorded"});
-  for (const json& entry : pair["expectations"]) rows.push_back({"expected", expectation_line(entry)});
-  for (const std::string& line : metric_lines(pair["metrics"])) rows.push_back({"metric", line});
+std::string pair_text(const pair::Entry& entry, const std::vector<RecordedOn>& recorded) {
+  const Pair& pair = *entry.pair;
+  std::vector<std::vector<std::string>> rows;
+  const auto add = [&](const char* label, std::string_view text) { rows.push_back({label, std::string{text}}); };
+  add("pair", entry.target());
+  add("teaches", pair.teaches);
+  add("source", entry.source);
+  each_variant(pair, [&](const Variant& variant, const char* role) { add(role, variant_line(pair, variant)); });
+  const std::string_view bound = to_string(run::recorded(pair.bound));
+  add("bound", fmt::format("{}: {}", bound, text_of("bound", bound)));
+  if (judge_of(pair) != evidence::time_metric) add("judged by", judge_of(pair));
+  for (const Size& size : pair.sizes) add("size", size_line(size));
+  for (const Case& each : pair.sweep) add("case", fmt::format("{}: {}", each.name, each.sizes));
+  for (const Case& each : pair.edges) add("edge", fmt::format("{}: {}", each.name, each.sizes));
+  for (const std::string& need : needs_of(entry)) add("needs", need);
+  if (pair.device != Device::host) add("code", code_line(pair));
+  const auto is_empty = [](const RecordedOn& on) { return on.pair.variants.empty(); };
+  if (std::ranges::all_of(recorded, is_empty)) add("expected", "nothing recorded");
+  for (const RecordedOn& on : recorded)
+    for (const auto& [name, variant] : on.pair.variants) add("expected", expectation_line(on, name, variant));
+  for (const std::string& line : metric_lines(recorded)) add("metric", line);
   return columns(rows);
 }
 
@@ -260,14 +273,19 @@ std::string field_of(const std::string& word) {
   return found == headings.end() ? word : std::string{found->second};
 }
 
-std::vector<json> meanings(const ExplainOptions& options) {
-  std::vector<json> found;
+// The meanings of a name: terms, all of them for no name, and pairs.
+struct Meanings {
+  std::vector<Term> terms;
+  std::vector<const pair::Entry*> pairs;
+};
+
+Meanings meanings(const std::string& name) {
+  Meanings found;
   for (const Term& term : glossary())
-    if (as_written(term.name) == field_of(as_written(options.name)))
-      found.push_back({{"kind", term.kind}, {"name", term.name}, {"text", term.text}});
+    if (name.empty() || as_written(term.name) == field_of(as_written(name))) found.terms.push_back(term);
+  if (name.empty()) return found;
   for (const pair::Entry& entry : pair::registry())
-    if (entry.name == options.name || entry.target() == options.name || entry.chapter == options.name)
-      found.push_back(pair_json(entry, options.expectations_dir));
+    if (entry.name == name || entry.target() == name || entry.chapter == name) found.pairs.push_back(&entry);
   return found;
 }
 
@@ -307,29 +325,31 @@ std::string all_terms() {
   return text;
 }
 
+std::string as_json(const Meanings& found, const std::string& expectations_dir) {
+  json list = json::array();
+  for (const Term& term : found.terms) list.push_back({{"kind", term.kind}, {"name", term.name}, {"text", term.text}});
+  for (const pair::Entry* entry : found.pairs) list.push_back(pair_json(*entry, recorded_of(*entry, expectations_dir)));
+  return evidence::json_text(list, 2) + '\n';
+}
+
+std::string as_text(const Meanings& found, const std::string& expectations_dir) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Term& term : found.terms) rows.push_back({std::string{term.name}, std::string{term.kind}, std::string{term.text}});
+  std::string pairs;
+  for (const pair::Entry* entry : found.pairs)
+    pairs += (pairs.empty() ? "" : "\n") + pair_text(*entry, recorded_of(*entry, expectations_dir));
+  return columns(rows) + pairs;
+}
+
 Exit explain(const ExplainOptions& options) {
-  std::vector<json> found;
-  if (!options.name.empty()) {
-    found = meanings(options);
-    if (found.empty()) reject(options.name);
-  } else {
-    for (const Term& term : glossary()) found.push_back({{"kind", term.kind}, {"name", term.name}, {"text", term.text}});
-  }
-  if (options.json) {
-    print(evidence::json_text(found, 2) + '\n');
-    return Exit::good;
-  }
-  if (options.name.empty()) {
+  const Meanings found = meanings(options.name);
+  if (found.terms.empty() && found.pairs.empty()) reject(options.name);
+  if (options.json) print(as_json(found, options.expectations_dir));
+  else if (!options.name.empty()) show(as_text(found, options.expectations_dir));
+  else {
     show(all_terms());
     note("aisp: pairs are explained too; aisp list-targets names them");
-    return Exit::good;
   }
-  std::vector<std::vector<std::string>> rows;
-  std::string pairs;
-  for (const json& one : found)
-    if (one["kind"] == "pair") pairs += (pairs.empty() ? "" : "\n") + pair_text(one);
-    else rows.push_back({one["name"].get<std::string>(), one["kind"].get<std::string>(), one["text"].get<std::string>()});
-  show(columns(rows) + pairs);
   return Exit::good;
 }
 

@@ -162,16 +162,6 @@ void examine_library(Library library, const Surroundings& surroundings, Findings
 
 }  // namespace
 
-std::string_view to_string(Level level) {
-  switch (level) {
-    case Level::ok: return "ok";
-    case Level::info: return "info";
-    case Level::warning: return "warning";
-    case Level::problem: return "problem";
-  }
-  return "";
-}
-
 Level worst(const std::vector<Finding>& findings) {
   Level level = Level::ok;
   for (const Finding& finding : findings) level = std::max(level, finding.level);

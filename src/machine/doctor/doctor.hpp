@@ -12,12 +12,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/words.hpp"
 #include "machine/machine.hpp"
 
 namespace aisp::machine {
 
 enum class Level { ok, info, warning, problem };
-std::string_view to_string(Level level);
+constexpr base::Words<4> words_of(Level) { return {{"ok", "info", "warning", "problem"}}; }
 
 struct Finding {
   std::string name;  // "driver", "gpu 0 clocks", "library cuBLAS"
@@ -25,6 +26,13 @@ struct Finding {
   std::string what;
   std::string advice;  // never empty for warnings and problems
 };
+template <class Visitor>
+void describe(Finding& f, Visitor& visit) {
+  visit("name", f.name);
+  visit("level", f.level);
+  visit("what", f.what);
+  visit("advice", f.advice);
+}
 
 struct Surroundings {
   std::filesystem::path root = "/";                                // where proc, sys and dev are read

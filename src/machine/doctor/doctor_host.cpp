@@ -7,7 +7,6 @@
 #include <charconv>
 #include <optional>
 
-#include "base/parse_number.hpp"
 #include "base/system/files.hpp"
 #include "base/system/places.hpp"
 #include "base/text.hpp"

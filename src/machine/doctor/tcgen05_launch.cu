@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The smallest program with everything that tcgen05 needs: tensor memory allocated, operands in swizzled shared memory, a product
-// started by one thread, its end seen at a barrier, sums fetched by four warps.
+// started by one thread, its end seen at a barrier, sums fetched by four warps. scripts/tcgen05-probe compiles it without most of
+// aisp.
 #include <cuda_bf16.h>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/mbarrier.cuh>
@@ -109,6 +110,23 @@ cudaError_t multiply_by_tcgen05(std::vector<float>& c) {
   product_kernel<<<1, m>>>(a.get(), b.get(), sums.get());
   status = cudaGetLastError();
   return status == cudaSuccess ? cudaMemcpy(c.data(), sums.get(), c.size() * sizeof(float), cudaMemcpyDeviceToHost) : status;
+}
+
+std::string judge_product(const std::vector<float>& c) {
+  using P = Tcgen05Product;
+  constexpr std::size_t elements = static_cast<std::size_t>(P::m) * P::n;
+  if (c.size() != elements)
+    return "the product has " + std::to_string(c.size()) + " of " + std::to_string(elements) + " elements";
+  for (int row = 0; row < P::m; ++row)
+    for (int column = 0; column < P::n; ++column) {
+      int sum = 0;
+      for (int depth = 0; depth < P::k; ++depth) sum += P::a(row, depth) * P::b(column, depth);
+      const float found = c[static_cast<std::size_t>(row) * P::n + static_cast<std::size_t>(column)];
+      if (found != static_cast<float>(sum))
+        return "row " + std::to_string(row) + ", column " + std::to_string(column) + " is " + std::to_string(found) +
+               " instead of " + std::to_string(sum);
+    }
+  return {};
 }
 
 }  // namespace aisp::machine

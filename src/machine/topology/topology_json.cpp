@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/json_fields.hpp"
 #include "machine/ceilings.hpp"
 #include "machine/chips.hpp"
 #include "machine/needs.hpp"
@@ -126,45 +125,6 @@ json topology_json(const Topology& topology) {
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) gpus.push_back(gpu_json(topology, i));
   for (const Unknown& unknown : unknowns(topology)) list.push_back({{"what", unknown.what}, {"why", unknown.why}});
   return {{"gpus", gpus}, {"driver_version", or_null(topology.machine.driver_version)}, {"unknown", list}};
-}
-
-// As the child that asked the driver tells it, which leaves out what is unknown.
-template <class Visitor>
-static void describe(NvLink& l, Visitor& visit) {
-  visit("link", l.link);
-  visit("active", l.active);
-  visit("version", l.version);
-  visit("bytes_s", l.bytes_s);
-  visit("remote", l.remote);
-  visit("remote_pci", l.remote_pci);
-}
-
-template <class Visitor>
-static void describe(PeerPath& p, Visitor& visit) {
-  visit("ancestor", p.ancestor);
-  visit("access", p.access);
-  visit("atomics", p.atomics);
-  visit("performance_rank", p.performance_rank);
-}
-
-template <class Visitor>
-static void describe(GpuTopology& g, Visitor& visit) {
-  visit("max_size", g.clusters.max_size);
-  visit("cluster_groups", g.clusters.cluster_groups);
-  visit("unplaced_sms", g.clusters.unplaced_sms);
-  visit("max_size_error", g.clusters.max_size_error);
-  visit("groups_error", g.clusters.groups_error);
-  visit("nvlinks", g.nvlinks);
-  visit("nvlink_error", g.nvlink_error);
-  visit("cpus", g.cpus);
-  visit("peers", g.peers);
-}
-
-void to_json(json& object, const GpuTopology& gpu) { object = base::json_of(gpu); }
-
-void from_json(const json& object, GpuTopology& gpu) {
-  base::JsonReader reader{object, "gpu"};
-  describe(gpu, reader);
 }
 
 }  // namespace aisp::machine

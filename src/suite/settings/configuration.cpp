@@ -9,7 +9,6 @@
 #include <stdexcept>
 
 #include "base/error.hpp"
-#include "base/parse_number.hpp"
 #include "base/system/entropy.hpp"
 #include "base/text.hpp"
 #include "measure/energy.hpp"

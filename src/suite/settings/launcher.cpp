@@ -7,7 +7,6 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
-#include "base/parse_number.hpp"
 #include "base/text.hpp"
 
 namespace aisp::suite {
