@@ -173,14 +173,14 @@ std::string expectation_line(const json& entry) {
 
 // "tokens_per_second on h200: dense 1.20M, split_k 3.40M tokens/s (higher is better)", a line for each metric and hardware.
 std::vector<std::string> metric_lines(const json& metrics) {
-  struct Line {
+  struct MetricLine {
     std::vector<std::string> values;
     std::string end;
   };
-  std::map<std::string, Line> lines;
+  std::map<std::string, MetricLine> lines;
   for (const json& entry : metrics) {
     const auto word = [&](const char* name) { return entry[name].get<std::string>(); };
-    Line& line = lines[fmt::format("{} on {}", word("metric"), word("hardware"))];
+    MetricLine& line = lines[fmt::format("{} on {}", word("metric"), word("hardware"))];
     const evidence::RecordedMetric metric{.value = entry["value"].get<double>(), .unit = word("unit")};
     line.values.push_back(fmt::format("{} {}", word("variant"), report::metric_number(metric)));
     line.end = fmt::format("{}{} ({} is better)", metric.unit.empty() ? "" : " ", metric.unit, word("better"));

@@ -172,9 +172,9 @@ std::string_view to_string(Level level) {
   return "";
 }
 
-Level worst(const std::vector<Finding>& findings) {
+Level worst(const std::vector<Diagnosis>& findings) {
   Level level = Level::ok;
-  for (const Finding& finding : findings) level = std::max(level, finding.level);
+  for (const Diagnosis& finding : findings) level = std::max(level, finding.level);
   return level;
 }
 
@@ -187,7 +187,7 @@ std::vector<fs::path> toolkit_homes(const fs::path& root) {
   return homes;
 }
 
-std::vector<Finding> examine(const Machine& machine, const Surroundings& surroundings) {
+std::vector<Diagnosis> examine(const Machine& machine, const Surroundings& surroundings) {
   Findings findings;
   std::error_code unreadable;
   // Without it most of the rest would be wrong: no driver, no memory, no CUDA device.

@@ -141,12 +141,12 @@ class Pages {
     return pairs;
   }
 
-  struct Difference {
+  struct LineDifference {
     std::size_t line;
     std::string is, should_be;  // from shortly before they part: tables are wide
   };
 
-  static Difference first_difference(const std::string& before, const std::string& after) {
+  static LineDifference first_difference(const std::string& before, const std::string& after) {
     constexpr std::size_t context = 20, most = 100;
     const std::vector<std::string> is = base::split(before, '\n'), wanted = base::split(after, '\n');
     std::size_t line = 0;
@@ -163,7 +163,7 @@ class Pages {
     if (after == before) return;
     if (options_.check) {
       ++wrong_;
-      const Difference first = first_difference(before, after);
+      const LineDifference first = first_difference(before, after);
       show(fmt::format("{}:{}: {} not what {} says; aisp report {} writes it\n  is         {}\n  should be  {}\n", file.string(),
                        first.line, what, expectations_to_read(options_.expectations_dir), flag, first.is, first.should_be));
       return;
