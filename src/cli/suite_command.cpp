@@ -136,7 +136,7 @@ void note_shard(suite::Task& task, const suite::Part& part, const std::vector<co
 }
 
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir,
-                    const std::optional<Gate>& gate) {
+                    const std::optional<GateOptions>& gate) {
   // Complain before anything is measured.
   if (gate && !task.against) open_expectations(gate->expectations_dir);
   if (!flags.json.empty()) demand_place_for(flags.json);
@@ -165,7 +165,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (finished.out_of_time) note("aisp: the suite's time was up; " + on);
   demand_enough(finished, task, flags);
   if (!gate) return finished.status;
-  return (task.against ? run_against : run_gate)(task, finished, *gate, display, paint, json_only);
+  return run_gate(task, finished, *gate, display, paint, json_only);
 }
 
 }  // namespace aisp::cli

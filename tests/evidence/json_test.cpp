@@ -223,7 +223,7 @@ TEST(Manifests, DifferencesNameWhatMatters) {
   after.configuration[1].value = "8";
   after.gpus[0].sm_clock_max_mhz = 1755;
   std::vector<std::string> fields;
-  for (const Difference& difference : differences(before, after)) fields.push_back(difference.field);
+  for (const ManifestDifference& difference : differences(before, after)) fields.push_back(difference.field);
   EXPECT_THAT(fields, testing::ElementsAre("configuration.seed", "driver_version", "gpus[0].sm_clock_max_mhz"));
 }
 
