@@ -61,6 +61,12 @@ class JsonWriter {
   void operator()(const std::string& name, std::optional<T>& value) {
     if (value) to_[name] = written(*value);
   }
+  // Several members: name, value, name, value.
+  template <class T, class... Others>
+  requires(sizeof...(Others) > 1) void operator()(const std::string& name, T& value, Others&&... others) {
+    (*this)(name, value);
+    (*this)(others...);
+  }
 
  private:
   template <class T>

@@ -75,7 +75,7 @@ Words profiles() {
                       [](run::ProfileLevel level) { return to_string(level); });
 }
 Words findings() {
-  return names_of_all(evidence::all_findings(), [](evidence::Finding finding) { return to_string(finding); });
+  return names_of_all(base::all_words<evidence::Finding>(), [](std::string_view word) { return word; });
 }
 Words gpus() {
   return names_of_all(machine::all_specs(), [](const machine::GpuSpec* spec) { return spec->key; });

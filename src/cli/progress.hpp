@@ -14,7 +14,7 @@ namespace aisp::cli {
 // standard error.
 class ProgressDisplay final : public suite::Watcher {
  public:
-  struct Options {
+  struct ProgressOptions {
     bool results = true;  // lines on the standard output
     bool live = false;    // the standard error is a terminal that can redraw a line
     bool quiet = false;   // neither, only warnings
@@ -22,7 +22,7 @@ class ProgressDisplay final : public suite::Watcher {
     report::LineWidths widths;
     TimeLeft left;
   };
-  explicit ProgressDisplay(const Options& options) : options_{options} {}
+  explicit ProgressDisplay(const ProgressOptions& options) : options_{options} {}
   ~ProgressDisplay() override { erase(); }
 
   void suite_begun(const std::filesystem::path& folder, std::size_t pairs) override;
@@ -39,7 +39,7 @@ class ProgressDisplay final : public suite::Watcher {
   void draw();
   bool drawn_lately() const;
 
-  Options options_;
+  ProgressOptions options_;
   std::map<std::string, std::string> running_;  // target -> what it does
   std::size_t done_ = 0;
   std::size_t pairs_ = 0;

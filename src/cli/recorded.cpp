@@ -34,7 +34,7 @@ void tell_of_wide(const WideIntervals& wide) {
 
 void record_run(const evidence::SuiteResult& suite, const evidence::Manifest& manifest, const std::string& folder,
                 WideIntervals& wide) {
-  const evidence::Recording recording = evidence::record(folder, suite, manifest);
+  const evidence::ExpectationUpdate recording = evidence::record(folder, suite, manifest);
   const std::vector<std::string> sweeps = evidence::record_sweeps(folder, suite, manifest);
   const std::vector<std::string> counted = evidence::record_counters(folder, suite, manifest);
   std::size_t skipped = 0;

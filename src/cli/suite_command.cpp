@@ -93,7 +93,7 @@ std::string storage_trouble(const suite::Finished& finished, const suite::Config
 }
 
 // Complains before anything is measured about places that cannot be read or written afterwards.
-void demand_places(const suite::Task& task, const SuiteFlags& flags, const std::optional<Gate>& gate) {
+void demand_places(const suite::Task& task, const SuiteFlags& flags, const std::optional<GateOptions>& gate) {
   if (gate && !task.against) open_expectations(gate->expectations_dir);
   if (!flags.json.empty()) demand_place_for(flags.json);
 }
@@ -149,7 +149,7 @@ void note_shard(suite::Task& task, const suite::Part& part, const std::vector<co
 }
 
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir,
-                    const std::optional<Gate>& gate) {
+                    const std::optional<GateOptions>& gate) {
   demand_places(task, flags, gate);
   const bool json_only = flags.json == "-";
   const base::Painter paint{color_flag(flags.color), STDOUT_FILENO};
@@ -174,7 +174,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   note_way_on(finished, task.configuration);
   demand_enough(finished, task, flags);
   if (!gate) return finished.status;
-  return (task.against ? run_against : run_gate)(task, finished, *gate, display, paint, json_only);
+  return run_gate(task, finished, *gate, display, paint, json_only);
 }
 
 }  // namespace aisp::cli

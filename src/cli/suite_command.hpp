@@ -32,6 +32,6 @@ void note_shard(suite::Task& task, const suite::Part& part, const std::vector<co
 // With a folder for expectations, what can be expected from now on is recorded there; with a gate the run is
 // compared with what was expected.
 base::Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags,
-                          const std::string& expectations_dir = {}, const std::optional<Gate>& gate = {});
+                          const std::string& expectations_dir = {}, const std::optional<GateOptions>& gate = {});
 
 }  // namespace aisp::cli

@@ -24,7 +24,7 @@ using base::Exit;
 constexpr const char* default_config_file = "aisp.toml";
 
 // " [20]"; nothing for values whose help says it, and where nothing is the standard.
-std::string standard_value(const suite::Setting& setting) {
+std::string standard_value(const suite::SettingRow& setting) {
   if (setting.help.ends_with(']')) return {};
   const nlohmann::json value = setting.show(suite::Configuration{});
   if (setting.value == "TIME" || value == 0) return {};
@@ -34,7 +34,7 @@ std::string standard_value(const suite::Setting& setting) {
   return {};
 }
 
-void add_setting(CLI::App& app, SuiteFlags& flags, const suite::Setting& setting) {
+void add_setting(CLI::App& app, SuiteFlags& flags, const suite::SettingRow& setting) {
   const std::string name{setting.name};
   const std::string flag = "--" + name;
   if (setting.value.empty()) {
@@ -63,7 +63,7 @@ void add_target_flags(CLI::App& app, TargetFlags& flags) {
 void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::string>& without) {
   add_target_flags(app, flags);
   const auto left_out = [&](std::string_view name) { return std::find(without.begin(), without.end(), name) != without.end(); };
-  for (const suite::Setting& setting : suite::settings())
+  for (const suite::SettingRow& setting : suite::settings())
     if (!left_out(setting.name)) add_setting(app, flags, setting);
   if (!left_out("profile")) app.add_flag("--no-profile", flags.no_profile, "the same as --profile none")->group("Settings");
   add_repeated(app, "--config", flags.config_files, "FILE", "settings in TOML [aisp.toml, where there is one]");
@@ -91,7 +91,7 @@ suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configur
                                   base::one_line(flags.config_files[0], 60), base::one_line(flags.config_files[1], 60))};
   if (!flags.config_files.empty()) suite::apply_file(configuration, flags.config_files.front());
   else if (std::filesystem::is_regular_file(default_config_file, ignored)) suite::apply_file(configuration, default_config_file);
-  for (const suite::Setting& setting : suite::settings()) {
+  for (const suite::SettingRow& setting : suite::settings()) {
     const auto found = flags.values.find(std::string{setting.name});
     if (found == flags.values.end() || found->second.empty()) continue;
     // The last one wins, so that a script's flags can be overridden at its end.
@@ -107,7 +107,7 @@ suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configur
 
 void note_standing_settings(const suite::Configuration& configuration) {
   std::vector<std::string> texts;
-  for (const suite::Setting& setting : suite::settings()) {
+  for (const suite::SettingRow& setting : suite::settings()) {
     const auto origin = configuration.origins.find(setting.name);
     if (origin == configuration.origins.end() || origin->second != default_config_file) continue;
     const nlohmann::json value = setting.show(configuration);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json_fields.hpp"
+#include "evidence/range.hpp"
 #include "evidence/result.hpp"
 
 namespace aisp::evidence {
@@ -25,6 +26,11 @@ void describe_unless_empty(const std::string& name, T& values, Visitor& visit) {
   if (!values.empty()) some = std::move(values);
   visit(name, some);
   if (some) values = std::move(*some);
+}
+
+template <class Visitor>
+void describe(Range& r, Visitor& visit) {
+  visit("value", r.value, "low", r.low, "high", r.high);
 }
 
 template <class Visitor>

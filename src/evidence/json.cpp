@@ -197,7 +197,7 @@ static void describe(MemoryUse& m, Visitor& visit) {
 }
 
 template <class Visitor>
-static void describe(CompiledKernel& k, Visitor& visit) {
+static void describe(KernelResources& k, Visitor& visit) {
   visit("name", k.name);
   visit("registers", k.registers);
   visit("local_bytes", k.local_bytes);

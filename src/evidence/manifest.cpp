@@ -199,7 +199,8 @@ std::map<std::string, std::string> recorded_environment(const char* const* envir
 
 namespace {
 
-void compare_values(const std::string& place, const json& before, const json& after, std::vector<Difference>& differences) {
+void compare_values(const std::string& place, const json& before, const json& after,
+                    std::vector<ManifestDifference>& differences) {
   if (before == after) return;
   if (before.is_object() && after.is_object()) {
     std::set<std::string> names;
@@ -234,8 +235,8 @@ json comparable(const Manifest& manifest) {
 
 }  // namespace
 
-std::vector<Difference> differences(const Manifest& before, const Manifest& after) {
-  std::vector<Difference> found;
+std::vector<ManifestDifference> differences(const Manifest& before, const Manifest& after) {
+  std::vector<ManifestDifference> found;
   compare_values("", comparable(before), comparable(after), found);
   return found;
 }

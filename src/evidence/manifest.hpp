@@ -89,10 +89,10 @@ Manifest read_manifest(const std::filesystem::path& file);
 bool is_recorded_variable(const std::string& name);
 std::map<std::string, std::string> recorded_environment(const char* const* environment);
 
-struct Difference {
+struct ManifestDifference {
   std::string field, before, after;
 };
 // Returns the fields that differ, for "Why did it change?", without start time, run id and command line.
-std::vector<Difference> differences(const Manifest& before, const Manifest& after);
+std::vector<ManifestDifference> differences(const Manifest& before, const Manifest& after);
 
 }  // namespace aisp::evidence

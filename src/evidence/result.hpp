@@ -197,7 +197,7 @@ struct MemoryUse {
 };
 
 // A kernel's compiled resources, per thread.
-struct CompiledKernel {
+struct KernelResources {
   std::string name;
   int registers = 0;
   std::uint64_t local_bytes = 0;  // spilled registers and arrays
@@ -219,7 +219,7 @@ struct VariantResult {
   std::vector<Metric> metrics;
   // The time in which a kernel or copy ran, in one execution that CUPTI recorded; absent for host pairs and without CUPTI.
   std::optional<double> gpu_busy_ms;
-  std::vector<CompiledKernel> kernels;     // the kernels that CUPTI saw in it; most registers first
+  std::vector<KernelResources> kernels;    // the kernels that CUPTI saw in it; most registers first
   std::optional<Counters> counters;        // absent unless requested and readable
   std::optional<Profile> profile;          // absent unless requested and possible
   std::optional<std::string> nsys_report;  // relative to the run folder; with --profile full, if nsys is installed

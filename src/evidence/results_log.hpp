@@ -16,7 +16,7 @@ inline constexpr const char* results_log_file = "results.jsonl";
 struct LogHeader {
   std::string run_id;
   std::string started_utc;
-  Command command = Command::run;
+  LogCommand command = LogCommand::run;
 };
 std::string header_line(const LogHeader& header);
 std::string to_line(const PairResult& result);

@@ -42,7 +42,7 @@ std::vector<fs::path> timed_runs(const fs::path& artifacts) {
     if (!fs::exists(entry.path() / results_log_file, error)) continue;
     // A damaged log stays in the list, so that its reader reports it.
     const auto header = try_read_log_header(entry.path() / results_log_file);
-    if (!header || header->command != Command::verify) found.emplace_back(header ? header->started_utc : "", entry.path());
+    if (!header || header->command != LogCommand::verify) found.emplace_back(header ? header->started_utc : "", entry.path());
   }
   std::sort(found.begin(), found.end());
   std::vector<fs::path> runs;

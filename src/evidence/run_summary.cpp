@@ -189,7 +189,7 @@ void add_not_started(std::vector<PairResult>& pairs, const Manifest& manifest) {
 
 std::string way_on(const std::string& run_id, const Manifest& manifest) {
   if (!manifest.machines.empty()) return "continue its shards and merge them again";
-  if (manifest.command_line.size() > 1 && manifest.command_line[1] == to_string(Command::verify)) return "run it again";
+  if (manifest.command_line.size() > 1 && manifest.command_line[1] == to_string(LogCommand::verify)) return "run it again";
   return fmt::format("aisp run --resume {} continues it", run_id);
 }
 

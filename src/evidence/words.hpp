@@ -66,8 +66,8 @@ constexpr base::Words<7> words_of(ByteKind) {
 }
 
 // The command of aisp that made a log of results. Verify times nothing.
-enum class Command : std::uint8_t { run, verify };
-constexpr base::Words<2> words_of(Command) { return {{"run", "verify"}}; }
+enum class LogCommand : std::uint8_t { run, verify };
+constexpr base::Words<2> words_of(LogCommand) { return {{"run", "verify"}}; }
 
 // The stage of an event: before the pair ran (selection), as its process started, in one of its stages, as its process ended, or
 // when the whole suite's time was up.

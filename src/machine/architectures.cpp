@@ -9,14 +9,14 @@
 namespace aisp::machine {
 namespace {
 
-struct Entry {
+struct ArchitectureEntry {
   int sm = 0;
   char kind = ' ';  // 'a': this architecture alone, 'f': its family from here on
   bool machine_code = true, ptx = true;
 };
 
-std::optional<Entry> parse(std::string_view word) {
-  Entry entry;
+std::optional<ArchitectureEntry> parse(std::string_view word) {
+  ArchitectureEntry entry;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), entry.sm);
   if (error != std::errc{}) return std::nullopt;
   word.remove_prefix(static_cast<std::size_t>(end - word.data()));
@@ -31,11 +31,11 @@ std::optional<Entry> parse(std::string_view word) {
 }
 
 // Nothing when the list does not tell.
-std::optional<std::vector<Entry>> parse_list(std::string_view built) {
-  std::vector<Entry> entries;
+std::optional<std::vector<ArchitectureEntry>> parse_list(std::string_view built) {
+  std::vector<ArchitectureEntry> entries;
   while (!built.empty()) {
     const std::size_t comma = std::min(built.find(','), built.size());
-    const std::optional<Entry> entry = parse(built.substr(0, comma));
+    const std::optional<ArchitectureEntry> entry = parse(built.substr(0, comma));
     if (!entry) return std::nullopt;
     entries.push_back(*entry);
     built.remove_prefix(std::min(comma + 1, built.size()));
@@ -44,9 +44,9 @@ std::optional<std::vector<Entry>> parse_list(std::string_view built) {
   return entries;
 }
 
-bool same_family(const Entry& entry, int sm) { return entry.sm / 10 == sm / 10 && entry.sm <= sm; }
+bool same_family(const ArchitectureEntry& entry, int sm) { return entry.sm / 10 == sm / 10 && entry.sm <= sm; }
 
-bool runs_on(const Entry& entry, int sm) {
+bool runs_on(const ArchitectureEntry& entry, int sm) {
   if (entry.kind == 'a') return entry.sm == sm;
   if (entry.kind == 'f') return same_family(entry, sm);
   return (entry.machine_code && same_family(entry, sm)) || (entry.ptx && entry.sm <= sm);
@@ -56,13 +56,14 @@ bool runs_on(const Entry& entry, int sm) {
 
 bool has_code(std::string_view built, int sm) {
   const auto entries = parse_list(built);
-  return !entries || std::any_of(entries->begin(), entries->end(), [sm](const Entry& entry) { return runs_on(entry, sm); });
+  return !entries ||
+         std::any_of(entries->begin(), entries->end(), [sm](const ArchitectureEntry& entry) { return runs_on(entry, sm); });
 }
 
 bool has_specific_code(std::string_view built, int sm) {
   const auto entries = parse_list(built);
   return !entries || std::any_of(entries->begin(), entries->end(),
-                                 [sm](const Entry& entry) { return entry.kind != ' ' && runs_on(entry, sm); });
+                                 [sm](const ArchitectureEntry& entry) { return entry.kind != ' ' && runs_on(entry, sm); });
 }
 
 Obstacle lacking_code(std::string_view built, int sm) {

@@ -93,7 +93,7 @@ std::uint64_t number_of(std::string_view text) {
   return value;
 }
 
-struct Range {
+struct SizeRange {
   std::uint64_t first, last, step;
   bool multiplies;
 
@@ -102,10 +102,10 @@ struct Range {
   std::uint64_t after(std::uint64_t value) const { return multiplies ? value * step : value + step; }
 };
 
-Range range_of(const std::vector<std::string>& parts, const std::string& text) {
+SizeRange range_of(const std::vector<std::string>& parts, const std::string& text) {
   if (parts.size() != 3 || parts[2].size() < 2 || (parts[2][0] != '*' && parts[2][0] != '+')) throw std::invalid_argument{form};
-  const Range range{number_of(parts[0]), number_of(parts[1]), number_of(std::string_view{parts[2]}.substr(1)),
-                    parts[2][0] == '*'};
+  const SizeRange range{number_of(parts[0]), number_of(parts[1]), number_of(std::string_view{parts[2]}.substr(1)),
+                        parts[2][0] == '*'};
   if (range.first > range.last) throw std::invalid_argument{fmt::format("has an empty range: {} begins above its end", text)};
   if (range.step < (range.multiplies ? 2u : 1u))
     throw std::invalid_argument{fmt::format("has a range without an end: {} must multiply by 2 or add 1 at least", text)};
@@ -124,7 +124,7 @@ void add_values(const std::string& name, const std::string& text, std::vector<st
     values.push_back(value);
   };
   if (text.find(':') == std::string::npos) return add(number_of(text));
-  const Range range = range_of(base::split(text, ':'), text);
+  const SizeRange range = range_of(base::split(text, ':'), text);
   std::uint64_t value = range.first;
   for (add(value); range.goes_on(value); add(value)) value = range.after(value);
 }

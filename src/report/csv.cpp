@@ -27,12 +27,12 @@ std::string csv_number(const Quantity& quantity, double value) {
 }
 
 // The name of a column, and what stands in it; there is no variant where a pair ended without any.
-struct Column {
+struct CsvColumn {
   std::string_view name;
   std::string (*text)(const PairResult& pair, const VariantResult* variant);
 };
 
-constexpr Column before[] = {
+constexpr CsvColumn before[] = {
     {"target", [](const PairResult& pair, const VariantResult*) { return pair.target; }},
     {"variant", [](const PairResult&, const VariantResult* v) { return v != nullptr ? v->name : ""; }},
     {"role", [](const PairResult&, const VariantResult* v) { return std::string{v != nullptr ? to_string(v->role) : ""}; }},
@@ -48,7 +48,7 @@ constexpr Column before[] = {
      [](const PairResult&, const VariantResult* v) { return std::string{v != nullptr ? to_string(v->status) : ""}; }},
 };
 
-constexpr Column after[] = {
+constexpr CsvColumn after[] = {
     {"scale", [](const PairResult& pair, const VariantResult*) { return csv_number(pair.scale); }},
     {"case", [](const PairResult& pair, const VariantResult*) { return pair.sweep_case; }},
     {"sizes", [](const PairResult& pair, const VariantResult*) { return sizes_text(pair); }},
@@ -122,9 +122,9 @@ void add_names(std::vector<std::string>& names, bool last_in_csv) {
 
 std::string head() {
   std::vector<std::string> names;
-  for (const Column& column : before) names.emplace_back(column.name);
+  for (const CsvColumn& column : before) names.emplace_back(column.name);
   add_names(names, false);
-  for (const Column& column : after) names.emplace_back(column.name);
+  for (const CsvColumn& column : after) names.emplace_back(column.name);
   add_names(names, true);
   for (const RunColumn& column : last) names.emplace_back(column.name);
   return csv_line(names);
@@ -137,9 +137,9 @@ void add_figures(const PairResult& pair, const VariantResult* variant, bool last
 
 std::string row(const evidence::Manifest& manifest, const PairResult& pair, const VariantResult* variant) {
   std::vector<std::string> fields;
-  for (const Column& column : before) fields.push_back(column.text(pair, variant));
+  for (const CsvColumn& column : before) fields.push_back(column.text(pair, variant));
   add_figures(pair, variant, false, fields);
-  for (const Column& column : after) fields.push_back(column.text(pair, variant));
+  for (const CsvColumn& column : after) fields.push_back(column.text(pair, variant));
   add_figures(pair, variant, true, fields);
   for (const RunColumn& column : last) fields.push_back(column.text(manifest, pair, variant));
   return csv_line(fields);

@@ -248,11 +248,11 @@ std::vector<evidence::Series> public_copy(std::vector<evidence::Series> history,
   const auto make_public = [&](evidence::SeriesStep& step) {
     step.run_id = redact.name(step.run_id);
     // The copies of manifests have neither, so that nothing would be said of a difference.
-    std::erase_if(step.causes, [](const evidence::Difference& cause) {
+    std::erase_if(step.causes, [](const evidence::ManifestDifference& cause) {
       return cause.field.starts_with("environment") || cause.field.starts_with("hostname") || cause.field.starts_with("branch") ||
              cause.field.starts_with("gpus");
     });
-    for (evidence::Difference& cause : step.causes) {
+    for (evidence::ManifestDifference& cause : step.causes) {
       cause.before = redact(cause.before);
       cause.after = redact(cause.after);
     }

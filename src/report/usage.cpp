@@ -79,7 +79,7 @@ Rows quantity_rows(const evidence::PairResult& pair, std::string_view group) {
 Rows kernel_rows(const evidence::PairResult& pair) {
   Rows rows{{"variant", "kernel", "registers a thread", "local memory a thread"}};
   for (const VariantResult& variant : pair.variants)
-    for (const evidence::CompiledKernel& kernel : variant.kernels)
+    for (const evidence::KernelResources& kernel : variant.kernels)
       rows.push_back({variant.name, kernel.name, std::to_string(kernel.registers), bytes_text(kernel.local_bytes)});
   return rows;
 }

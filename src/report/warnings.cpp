@@ -14,7 +14,7 @@ using evidence::PairResult;
 constexpr std::string_view digits = "0123456789";
 
 // A number with its unit: "7 %", "73.9 MiB", or "0.52" before a parenthesis that ends.
-struct Amount {
+struct AmountInText {
   std::string number, unit;
   double value() const {
     constexpr std::array<std::string_view, 5> prefixes = {" B", " KiB", " MiB", " GiB", " TiB"};
@@ -30,7 +30,7 @@ struct Amount {
 // A sentence cut at its amounts: one word more than amounts.
 struct Sentence {
   std::vector<std::string> words{""};
-  std::vector<Amount> least, most;
+  std::vector<AmountInText> least, most;
 };
 
 // Returns the unit at the beginning of `text`, or nothing if the number before it is none that may differ.
@@ -70,7 +70,7 @@ void widen(Sentence& sentence, const Sentence& other) {
   }
 }
 
-std::string range_text(const Amount& least, const Amount& most) {
+std::string range_text(const AmountInText& least, const AmountInText& most) {
   if (least.number == most.number && least.unit == most.unit) return least.number + least.unit;
   return least.number + (least.unit == most.unit ? "" : least.unit) + " to " + most.number + most.unit;
 }

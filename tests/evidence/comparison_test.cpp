@@ -90,7 +90,7 @@ class Process {
   std::normal_distribution<double> normal_{0, 1};
 };
 
-bool is_red(const Comparison& comparison) {
+bool is_red(const RunComparison& comparison) {
   return std::any_of(comparison.metrics.begin(), comparison.metrics.end(),
                      [](const MetricChange& metric) { return metric.is_regression; });
 }
@@ -115,7 +115,7 @@ TEST(IdenticalCode, IsQuietInAllThirtyOrdersOfSixRuns) {
 
 TEST(IdenticalCode, SaysWhereItDiffersAllTheSame) {
   const ComparedWorld world;
-  const Comparison comparison = compare_runs(Process{world, 1}.run(), Process{world, 2}.run(), 0.05);
+  const RunComparison comparison = compare_runs(Process{world, 1}.run(), Process{world, 2}.run(), 0.05);
   const auto told = std::count_if(comparison.metrics.begin(), comparison.metrics.end(), [](const MetricChange& metric) {
     return metric.metric == "prepare" && metric.change != Change::same && metric.detail == "single readings";
   });
@@ -178,7 +178,7 @@ RunRecord of_equal_code(const RunRecord& run, const RunRecord& other) {
   return equal;
 }
 
-bool is_told_worse(const Comparison& comparison, const std::string& target, const std::string& variant) {
+bool is_told_worse(const RunComparison& comparison, const std::string& target, const std::string& variant) {
   return std::ranges::any_of(comparison.metrics, [&](const MetricChange& metric) {
     return metric.is_regression && metric.target == target && metric.variant == variant;
   });
@@ -245,7 +245,7 @@ TEST(ChangedCode, IsRedAtALossOfFivePercent) {
 }
 
 TEST(Overall, IsTheGeometricMeanOfTheTimesOfBoth) {
-  Comparison comparison;
+  RunComparison comparison;
   const auto add = [&](const char* target, const char* name, const char* metric, double before, double after) {
     comparison.metrics.push_back({.target = target,
                                   .variant = name,
@@ -274,11 +274,11 @@ TEST(TwoMachines, AreToldAndWhatTheHostDecidesIsNotJudged) {
   const auto host_decides = [](const MetricChange& metric) {
     return metric.detail.find("the host decides") != std::string::npos;
   };
-  const Comparison one_machine = compare_runs(before, after, 0.05);
+  const RunComparison one_machine = compare_runs(before, after, 0.05);
   EXPECT_FALSE(is_red(one_machine)) << "one process each";
   EXPECT_TRUE(std::any_of(one_machine.metrics.begin(), one_machine.metrics.end(), host_decides));
   after.manifest = compared_machine("NVIDIA H200", 2);
-  const Comparison comparison = compare_runs(before, after, 0.05);
+  const RunComparison comparison = compare_runs(before, after, 0.05);
   EXPECT_FALSE(is_red(comparison));
   ASSERT_EQ(comparison.machine_differences.size(), 1u);
   EXPECT_EQ(comparison.machine_differences[0], "16 usable CPUs, now 2");
@@ -306,7 +306,7 @@ TEST(TwoMachines, OfOneGpuAreComparedInWhatWaitsForIt) {
   after.manifest = compared_machine("NVIDIA H200", 2);
   EXPECT_TRUE(is_red(compare_runs(before, after, 0.05)));
   after.manifest = compared_machine("NVIDIA H200 NVL");
-  const Comparison comparison = compare_runs(before, after, 0.05);
+  const RunComparison comparison = compare_runs(before, after, 0.05);
   EXPECT_FALSE(comparison.same_hardware);
   EXPECT_FALSE(is_red(comparison));
 }
@@ -319,7 +319,7 @@ TEST(Profiled, IsComparedUnderItsFieldsNamesAndNeverRed) {
     variant.counters = Counters{.dram_read_bytes = reads, .occupancy_percent = 50};
     variant.profile = Profile{.launches = 96, .kernel_ms = kernel_ms};
   }
-  const Comparison comparison = compare_runs(before, after, 0.05);
+  const RunComparison comparison = compare_runs(before, after, 0.05);
   const auto of = [&](const std::string& name) {
     return std::ranges::find_if(comparison.metrics, [&](const MetricChange& m) { return m.metric == name; });
   };
@@ -339,7 +339,7 @@ TEST(Profiled, IsComparedUnderItsFieldsNamesAndNeverRed) {
 TEST(Compared, HasTheSamplesOfBothSides) {
   const ComparedWorld world;
   const RunRecord before = Process{world, 1}.run(), after = Process{world, 2}.run();
-  const Comparison comparison = compare_runs(before, after, 0.05);
+  const RunComparison comparison = compare_runs(before, after, 0.05);
   const MetricChange& time = comparison.metrics.front();
   ASSERT_EQ(time.metric, "time");
   EXPECT_EQ(time.before_raw, before.pairs[0].variants[0].timing->raw_times_ms);
@@ -360,7 +360,7 @@ class MergedRuns : public testing::Test {
   }
 
   template <class Which>
-  static std::size_t targets(const Comparison& comparison, const Which& which) {
+  static std::size_t targets(const RunComparison& comparison, const Which& which) {
     std::set<std::string> found;
     for (const MetricChange& metric : comparison.metrics)
       if (which(metric)) found.insert(metric.target);
@@ -382,7 +382,7 @@ TEST_F(MergedRuns, EachPairIsComparedOnItsOwnHost) {
   const ComparedWorld world{.host = true}, slower{.loss = 1.5, .host = true};
   const RunRecord before = Process{world, 1}.run(), after = merged(Process{slower, 2}.run(), compared_machine("NVIDIA H200", 2));
   const auto other_machine = [](const MetricChange& metric) { return metric.detail.find("other machine") != std::string::npos; };
-  const Comparison comparison = compare_runs(before, after, 0.05);
+  const RunComparison comparison = compare_runs(before, after, 0.05);
   EXPECT_EQ(targets(comparison, other_machine), 5u);
   EXPECT_EQ(comparison.machine_differences, std::vector<std::string>{"16 usable CPUs, now 2"});
   EXPECT_TRUE(compare_runs(after, after, 0.05).machine_differences.empty());

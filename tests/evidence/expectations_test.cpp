@@ -41,7 +41,7 @@ Manifest manifest_of(const std::string& gpu, const std::string& run_id = "run", 
 TEST(Expectations, AreRecordedWithTheirRunAndReadBack) {
   const base::ScratchDirectory folder;
   const SuiteResult suite{.pairs = {pair_with(8)}};
-  const Recording recording = record(folder.path(), suite, manifest_of("NVIDIA H200"));
+  const ExpectationUpdate recording = record(folder.path(), suite, manifest_of("NVIDIA H200"));
   EXPECT_EQ(recording.recorded, std::vector<std::string>{"ch07:transpose"});
   const auto read = read_expectations(expectations_path(folder.path(), "h200", "ch07"));
   ASSERT_TRUE(read);
@@ -250,7 +250,7 @@ TEST(Expectations, AreNotMadeOfWhatSaysLittle) {
   EXPECT_THAT(*not_recordable(sized), HasSubstr("m=4096"));
   EXPECT_TRUE(not_recordable(cut));
   const base::ScratchDirectory folder;
-  const Recording recording = record(folder.path(), {.pairs = {failed}}, manifest_of("NVIDIA H200"));
+  const ExpectationUpdate recording = record(folder.path(), {.pairs = {failed}}, manifest_of("NVIDIA H200"));
   EXPECT_TRUE(recording.files.empty());
   EXPECT_EQ(recording.left_out.size(), 1u);
 }
@@ -264,7 +264,7 @@ TEST(Expectations, SayWhatWeakensThem) {
     return record(folder.path(), {.pairs = {pair}}, manifest_of("NVIDIA H200", run_id));
   };
   EXPECT_THAT(record_as("noisy", 8, 4).wide.at(tiled), HasSubstr("% passes"));
-  Recording last;
+  ExpectationUpdate last;
   for (const char* run_id : {"a", "b", "c", "d", "e", "f"}) last = record_as(run_id, 8, 1.01);
   EXPECT_EQ(last.wide.at(tiled), "") << "the noisy one is one of seven";
   EXPECT_THAT(last.far, testing::IsEmpty());
@@ -278,7 +278,7 @@ TEST(Expectations, AreNotMadeOfWhatIsNoNumber) {
     PairResult pair = pair_with(8);
     pair.variants[1].speedup = speedup;
     const base::ScratchDirectory folder;
-    const Recording recording = record(folder.path(), {.pairs = {pair}}, manifest_of("NVIDIA H200"));
+    const ExpectationUpdate recording = record(folder.path(), {.pairs = {pair}}, manifest_of("NVIDIA H200"));
     EXPECT_TRUE(recording.files.empty());
     ASSERT_EQ(recording.left_out.size(), 1u);
     EXPECT_EQ(recording.left_out[0].second, "the speedup of tiled is no number");

@@ -27,7 +27,7 @@ TEST(Steps, AreFoundWhereTheyAre) {
     std::vector<double> values = noisy(12, 4, seed);
     const std::vector<double> later = noisy(12, 3.8, seed + 100);
     values.insert(values.end(), later.begin(), later.end());
-    const std::vector<Step> steps = find_steps(values);
+    const std::vector<SeriesStep> steps = find_steps(values);
     ASSERT_EQ(steps.size(), 1u) << seed;
     EXPECT_EQ(steps[0].at, 12u);
     EXPECT_NEAR(steps[0].before, 4, 0.03);
@@ -40,7 +40,7 @@ TEST(Steps, TwoInOneDirectionAreTwo) {
   std::vector<double> values = noisy(12, 4, 1);
   for (const double value : noisy(12, 5, 2)) values.push_back(value);
   for (const double value : noisy(12, 6, 3)) values.push_back(value);
-  const std::vector<Step> steps = find_steps(values);
+  const std::vector<SeriesStep> steps = find_steps(values);
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_EQ(steps[0].at, 12u);
   EXPECT_EQ(steps[1].at, 24u);
@@ -86,7 +86,7 @@ TEST(Steps, RunsOfADayAreOneWitness) {
 TEST(Steps, BetweenManyDaysAreFound) {
   std::vector<double> values = noisy(24, 4, 3);
   for (const double value : noisy(24, 3.7, 4)) values.push_back(value);
-  const std::vector<Step> steps = find_steps(values, days_of(48, 4));
+  const std::vector<SeriesStep> steps = find_steps(values, days_of(48, 4));
   ASSERT_EQ(steps.size(), 1u);
   EXPECT_EQ(steps[0].at, 24u);
   EXPECT_TRUE(find_steps(values, days_of(48, 24)).empty()) << "two days are two values";
@@ -218,14 +218,14 @@ RunRecord compared(double median_ms, int clock_mhz) {
   return run;
 }
 
-const MetricChange& metric(const Comparison& comparison, const std::string& variant, const std::string& name) {
+const MetricChange& metric(const RunComparison& comparison, const std::string& variant, const std::string& name) {
   for (const MetricChange& change : comparison.metrics)
     if (change.variant == variant && change.metric == name) return change;
   throw std::out_of_range{name};
 }
 
 TEST(Comparisons, KnowEachMetricsDirection) {
-  const Comparison comparison = compare_runs(compared(1, 1980), compared(1.2, 1455), 0.05);
+  const RunComparison comparison = compare_runs(compared(1, 1980), compared(1.2, 1455), 0.05);
   EXPECT_EQ(metric(comparison, "v", "time").change, Change::worse);
   EXPECT_EQ(metric(comparison, "v", "time").detail, "median SM clock 1980 MHz, then 1455 MHz");
   EXPECT_EQ(metric(comparison, "v", "energy").change, Change::worse);
@@ -239,7 +239,7 @@ TEST(Comparisons, KnowEachMetricsDirection) {
 }
 
 TEST(Comparisons, OfOneRunIsBaselineAgainstOptimized) {
-  const Comparison comparison = compare_variants(compared(1, 1980), 0.05);
+  const RunComparison comparison = compare_variants(compared(1, 1980), 0.05);
   EXPECT_EQ(metric(comparison, "v", "time").change, Change::better);
   EXPECT_EQ(metric(comparison, "v", "rate").change, Change::better);
 }
@@ -251,7 +251,7 @@ TEST(Comparisons, NameWhatOneSideLacksAndWhatBroke) {
   before.pairs.push_back(other);
   after.pairs[0].status = Status::crashed;
   after.pairs[0].reason = "crashed in verify";
-  const Comparison comparison = compare_runs(before, after, 0.05);
+  const RunComparison comparison = compare_runs(before, after, 0.05);
   EXPECT_EQ(comparison.only_before, std::vector<std::string>{"ch03:y"});
   ASSERT_EQ(comparison.statuses.size(), 1u);
   EXPECT_EQ(comparison.statuses[0].after, Status::crashed);

@@ -181,13 +181,13 @@ TEST_F(Log, WhatIsNotOursOrOfAnotherVersionIsRefused) {
 }
 
 TEST_F(Log, TellsWhichCommandWroteIt) {
-  EXPECT_EQ(read_results_log(write(header_)).command, Command::run);
-  EXPECT_EQ(try_read_log_header(write(header_line({.run_id = "v", .command = Command::verify}) + "\n" + line_))->command,
-            Command::verify);
+  EXPECT_EQ(read_results_log(write(header_)).command, LogCommand::run);
+  EXPECT_EQ(try_read_log_header(write(header_line({.run_id = "v", .command = LogCommand::verify}) + "\n" + line_))->command,
+            LogCommand::verify);
   EXPECT_EQ(try_read_log_header(write(R"({"kind":"aisp results log","run_id":"old","schema_version":1,"started_utc":""})"
                                       "\n"))
                 ->command,
-            Command::run);
+            LogCommand::run);
   EXPECT_THAT(error_of([&] {
                 read_results_log(write(R"({"command":"guess","kind":"aisp results log","schema_version":1})"
                                        "\n"));
@@ -223,7 +223,7 @@ TEST(Manifests, DifferencesNameWhatMatters) {
   after.configuration[1].value = "8";
   after.gpus[0].sm_clock_max_mhz = 1755;
   std::vector<std::string> fields;
-  for (const Difference& difference : differences(before, after)) fields.push_back(difference.field);
+  for (const ManifestDifference& difference : differences(before, after)) fields.push_back(difference.field);
   EXPECT_THAT(fields, testing::ElementsAre("configuration.seed", "driver_version", "gpus[0].sm_clock_max_mhz"));
 }
 

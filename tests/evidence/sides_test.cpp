@@ -30,7 +30,7 @@ RunRecord process(double baseline_ms, double tiled_ms, Status status = Status::p
   return {.folder = "run", .manifest = {}, .pairs = {pair}};
 }
 
-std::vector<std::string> slower(const std::vector<RunRecord>& before, const std::vector<RunRecord>& after) {
+std::set<std::string> slower(const std::vector<RunRecord>& before, const std::vector<RunRecord>& after) {
   return slower_targets(compare_sides(before, after, 0.05));
 }
 
@@ -54,7 +54,7 @@ TEST(Sides, AFasterBaselineMakesNothingSlower) {
 }
 
 TEST(Sides, IntervalsAreOverTheProcesses) {
-  const Comparison comparison = compare_sides({process(4, 1), process(4, 1.1)}, {process(4, 1), process(4, 1)}, 0.05);
+  const RunComparison comparison = compare_sides({process(4, 1), process(4, 1.1)}, {process(4, 1), process(4, 1)}, 0.05);
   const auto tiled = std::find_if(comparison.metrics.begin(), comparison.metrics.end(),
                                   [](const MetricChange& m) { return m.variant == "tiled" && m.metric == "time"; });
   ASSERT_NE(tiled, comparison.metrics.end());
@@ -64,7 +64,7 @@ TEST(Sides, IntervalsAreOverTheProcesses) {
 }
 
 TEST(Sides, AFailureInTheSecondProcessIsSeen) {
-  const Comparison comparison =
+  const RunComparison comparison =
       compare_sides({process(4, 1), process(4, 1)}, {process(4, 1), process(4, 1, Status::crashed)}, 0.05);
   ASSERT_EQ(comparison.statuses.size(), 1u);
   EXPECT_EQ(comparison.statuses[0].after, Status::crashed);

@@ -63,7 +63,7 @@ class Doctor : public testing::Test {
            "Max locked memory         " +
            locked + "            unlimited            bytes     \n";
   }
-  std::vector<Finding> findings() {
+  std::vector<Diagnosis> findings() {
     return examine(
         machine_,
         {.root = root_.path(),
@@ -75,8 +75,8 @@ class Doctor : public testing::Test {
          .assembles_tcgen05 = assembles_,
          .tcgen05_product = [this](int) { return product_; }});
   }
-  Finding finding(const std::string& name) {
-    for (const Finding& found : findings())
+  Diagnosis finding(const std::string& name) {
+    for (const Diagnosis& found : findings())
       if (found.name == name) return found;
     ADD_FAILURE() << "nothing about " << name;
     return {};
@@ -124,7 +124,7 @@ TEST_F(Doctor, SaysWhatTheControlGroupDid) {
 }
 
 TEST_F(Doctor, FindsNothingWrongWithAHealthyMachine) {
-  for (const Finding& found : findings())
+  for (const Diagnosis& found : findings())
     EXPECT_LT(found.level, Level::warning) << found.name << ": " << found.what << " -> " << found.advice;
   EXPECT_EQ(finding("driver").what, "580.95.05, supports CUDA 13.0");
   EXPECT_THAT(finding("GPU 0").what, HasSubstr("NVIDIA H200, sm_90, 132 SMs, 140 GiB"));
@@ -156,7 +156,7 @@ TEST_F(Doctor, SaysWhereNoRunCanBeWritten) {
   if (user == 0) {
     ASSERT_EQ(::seteuid(nobody), 0);
   }
-  const Finding found = finding("disk");
+  const Diagnosis found = finding("disk");
   if (user == 0) {
     ASSERT_EQ(::seteuid(user), 0);
   }
@@ -194,7 +194,7 @@ TEST_F(Doctor, SaysWhatToDoAboutEveryFault) {
   root_.file("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
   std::filesystem::remove_all(root_.path() / "dev");
   std::size_t faults = 0;
-  for (const Finding& found : findings()) {
+  for (const Diagnosis& found : findings()) {
     if (found.level < Level::warning) continue;
     ++faults;
     EXPECT_NE(found.advice, "") << found.name << ": " << found.what;
@@ -250,7 +250,7 @@ TEST_F(Doctor, ExplainsTcgen05OfEveryFamily) {
 
 TEST_F(Doctor, MissesCodeForAGpu) {
   built_ = "90a-real";
-  for (const Finding& found : findings()) EXPECT_NE(found.name, "GPU 0 code");
+  for (const Diagnosis& found : findings()) EXPECT_NE(found.name, "GPU 0 code");
   machine_.gpus[0].sm = 100;
   EXPECT_EQ(finding("GPU 0 code").level, Level::problem);
   EXPECT_EQ(finding("GPU 0 code").what, "this executable has no code for sm_100a (it has 90a-real)");
@@ -317,7 +317,7 @@ TEST_F(Doctor, ReadsTheToolkitsOwnVersion) {
   root_.file("usr/local/cuda/include/cuda.h", "/* x */\n#define CUDA_VERSION 13010\n");
   const auto all = examine(machine_, {.root = root_.path(), .find_library = [](Library) { return std::string{}; }});
   bool seen = false;
-  for (const Finding& found : all) seen = seen || (found.name == "toolkit" && found.what.starts_with("13.1 in "));
+  for (const Diagnosis& found : all) seen = seen || (found.name == "toolkit" && found.what.starts_with("13.1 in "));
   EXPECT_TRUE(seen);
 }
 
@@ -325,7 +325,7 @@ TEST(DoctorHere, HasAnAnswerOnEveryMachine) {
   Machine machine = machine_without_gpu();
   const auto all = examine(machine);
   EXPECT_GT(all.size(), 10u);
-  for (const Finding& found : all) {
+  for (const Diagnosis& found : all) {
     EXPECT_NE(found.what, "") << found.name;
     EXPECT_TRUE(found.level < Level::warning || !found.advice.empty()) << found.name;
   }

@@ -71,7 +71,7 @@ TEST_F(OnAGpu, ASampleIsTakenInLessThanAMillisecond) {
 
 TEST_F(OnAGpu, TheDoctorHasSomethingToSayAboutIt) {
   bool named = false;
-  for (const Finding& finding : examine(machine_))
+  for (const Diagnosis& finding : examine(machine_))
     named = named || (finding.name == "GPU 0" && finding.what.starts_with(gpu().name));
   EXPECT_TRUE(named);
 }

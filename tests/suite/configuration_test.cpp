@@ -149,7 +149,7 @@ TEST(Configuration, EverySettingShowsWhatWasSet) {
       {"artifacts-dir", {{"out"}, "out"}},
       {"shard", {{"2/8"}, "2/8"}},
       {"run-id", {{"nightly-1"}, "nightly-1"}}};
-  for (const Setting& setting : settings()) {
+  for (const SettingRow& setting : settings()) {
     const auto example = examples.find(std::string{setting.name});
     ASSERT_NE(example, examples.end()) << setting.name << " has no example here";
     Configuration configuration;

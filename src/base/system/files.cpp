@@ -45,17 +45,18 @@ int sync(int descriptor) {
   return errno;
 }
 
-enum class Kind { regular, any };  // any: a pipe is waited for and read to its end
+enum class FileKind { regular, any };  // any: a pipe is waited for and read to its end
 
 constexpr int not_regular = ESPIPE;  // in errno; nothing that opens or reads gives it
 
 // Returns false and sets errno when the file cannot be read to its end; `too_long` when it has more than `max_bytes`.
-bool read_up_to(const fs::path& path, std::size_t max_bytes, std::string& content, bool& too_long, Kind kind = Kind::regular) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | (kind == Kind::regular ? O_NONBLOCK | O_NOCTTY : 0))};
+bool read_up_to(const fs::path& path, std::size_t max_bytes, std::string& content, bool& too_long,
+                FileKind kind = FileKind::regular) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | (kind == FileKind::regular ? O_NONBLOCK | O_NOCTTY : 0))};
   if (!file.open()) return false;
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) return false;
-  if (kind == Kind::regular && !S_ISREG(status.st_mode)) {
+  if (kind == FileKind::regular && !S_ISREG(status.st_mode)) {
     errno = S_ISDIR(status.st_mode) ? EISDIR : not_regular;
     return false;
   }
@@ -73,7 +74,7 @@ bool read_up_to(const fs::path& path, std::size_t max_bytes, std::string& conten
   }
 }
 
-std::string read_whole(const fs::path& path, std::size_t max_bytes, Kind kind) {
+std::string read_whole(const fs::path& path, std::size_t max_bytes, FileKind kind) {
   std::string content;
   bool too_long = false;
   errno = 0;
@@ -174,8 +175,8 @@ Descriptor open_in_place(const Destination& to) {
 
 }  // namespace
 
-std::string read_file(const fs::path& path, std::size_t max_bytes) { return read_whole(path, max_bytes, Kind::regular); }
-std::string read_input(const fs::path& path, std::size_t max_bytes) { return read_whole(path, max_bytes, Kind::any); }
+std::string read_file(const fs::path& path, std::size_t max_bytes) { return read_whole(path, max_bytes, FileKind::regular); }
+std::string read_input(const fs::path& path, std::size_t max_bytes) { return read_whole(path, max_bytes, FileKind::any); }
 
 std::optional<std::string> try_read_file(const fs::path& path, std::size_t max_bytes) {
   std::string content;

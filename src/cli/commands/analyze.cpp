@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "base/text.hpp"
@@ -16,7 +18,6 @@
 #include "cli/regression_gate.hpp"
 #include "evidence/comparison/history.hpp"
 #include "report/analysis/analysis.hpp"
-#include "report/analysis/comparison.hpp"
 #include "suite/records/run_folder.hpp"
 
 namespace aisp::cli {
@@ -28,15 +29,28 @@ using base::Exit;
 using evidence::Finding;
 using evidence::RunRecord;
 
+struct OutputFile {
+  const char *flag, *help;
+  std::string (*text)(const evidence::Analysis& analysis);  // null: it holds times alone, which need no analysis
+};
+constexpr const char *json_flag = "--json", *google_flag = "--google-benchmark";
+constexpr OutputFile output_files[] = {
+    {"--output-csv", "one row a variant, as docs/report-formats.md describes; without FILE reports/proof_of_benefit.csv",
+     report::proof_of_benefit_csv},
+    {"--junit", "JUnit XML", report::junit_xml},
+    {json_flag, "the analysis as JSON; '-' is the standard output, for every FILE here", report::analysis_json},
+    {"--github-action-benchmark", "speedups for that action, tool customBiggerIsBetter", report::github_action_benchmark},
+    {google_flag, "times as Google Benchmark's JSON, which needs no expectations", nullptr}};
+
 struct AnalyzeOptions {
   std::vector<std::string> runs, only;
   std::string artifacts_dir = "artifacts";
-  Gate gate;
+  GateOptions gate;
   bool strict = false, require_confirmation = false;
   bool history = false, all = false;
   bool update_expectations = false;
   bool github = false;
-  std::string csv, junit, json, github_action_benchmark, google_benchmark;
+  std::map<std::string, std::string> files;  // places of outputs, by flag
   std::string color = "auto";
 };
 
@@ -70,7 +84,8 @@ std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders, bool foun
 
 Exit show_history(const AnalyzeOptions& options, const std::vector<RunRecord>& runs) {
   const std::vector<evidence::Series> history = evidence::history(runs);
-  if (!options.json.empty()) print_to(options.json, report::history_json(history));
+  const std::string& json = options.files.at(json_flag);
+  if (!json.empty()) print_to(json, report::history_json(history));
   if (history.empty()) {
     note("aisp: no run holds a timed pair");
     return Exit::nothing;
@@ -81,57 +96,45 @@ Exit show_history(const AnalyzeOptions& options, const std::vector<RunRecord>& r
         "aisp: warning: no series has two of the {} runs: each is of other pairs, or names another host; give containers "
         "one name (docker run --hostname)",
         runs.size()));
-  if (options.json != "-") show(columns(report::history_rows(history, options.all)) + report::history_notes(history));
+  if (json != "-") show(columns(report::history_rows(history, options.all)) + report::history_notes(history));
   return Exit::good;
 }
 
 void write_files(const AnalyzeOptions& options, const evidence::Analysis& analysis) {
-  if (!options.csv.empty()) print_to(options.csv, report::proof_of_benefit_csv(analysis));
-  if (!options.junit.empty()) print_to(options.junit, report::junit_xml(analysis));
-  if (!options.github_action_benchmark.empty())
-    print_to(options.github_action_benchmark, report::github_action_benchmark(analysis));
-  if (!options.json.empty()) print_to(options.json, report::analysis_json(analysis));
+  for (const OutputFile& file : output_files)
+    if (const std::string& place = options.files.at(file.flag); !place.empty() && file.text != nullptr)
+      print_to(place, file.text(analysis));
 }
 
-// Nothing else may be on the standard output beside a file that was sent there.
+// Whether a file goes to the standard output, where nothing else may be then.
 bool uses_standard_output(const AnalyzeOptions& options) {
-  for (const std::string* file :
-       {&options.csv, &options.junit, &options.json, &options.github_action_benchmark, &options.google_benchmark})
-    if (*file == "-") return true;
-  return false;
+  return std::ranges::any_of(options.files, [](const auto& file) { return file.second == "-"; });
 }
 
-// Two documents in one file, or in one stream, are none.
+// Refuses to write two documents to one file or stream.
 void demand_different_places(const AnalyzeOptions& options) {
   std::map<std::string, const char*> flags;
-  for (const auto& [flag, place] : {std::pair{"--output-csv", &options.csv},
-                                    {"--junit", &options.junit},
-                                    {"--json", &options.json},
-                                    {"--github-action-benchmark", &options.github_action_benchmark},
-                                    {"--google-benchmark", &options.google_benchmark}}) {
-    if (place->empty()) continue;
-    if (const auto [earlier, added] = flags.emplace(*place, flag); !added)
-      throw Error{Exit::usage, fmt::format("{} and {} both write to {}; give one of them another place", earlier->second, flag,
-                                           *place == "-" ? "the standard output" : *place)};
+  for (const OutputFile& file : output_files) {
+    const std::string& place = options.files.at(file.flag);
+    if (place.empty()) continue;
+    if (const auto [earlier, added] = flags.emplace(place, file.flag); !added)
+      throw Error{Exit::usage, fmt::format("{} and {} both write to {}; give one of them another place", earlier->second,
+                                           file.flag, place == "-" ? "the standard output" : place)};
   }
 }
 
-// Whether the times alone are wanted, which are there without anything to compare them with.
+// Whether only times are wanted, which need no expectations.
 bool wants_times_alone(const AnalyzeOptions& options) {
+  const auto holds_times = [](const auto& file) { return file.second.empty() != (file.first == google_flag); };
   std::error_code ignored;
-  return !options.google_benchmark.empty() && options.gate.expectations_dir.empty() && options.csv.empty() &&
-         options.junit.empty() && options.json.empty() && options.github_action_benchmark.empty() && !options.github &&
+  return std::ranges::all_of(options.files, holds_times) && options.gate.expectations_dir.empty() && !options.github &&
          !fs::is_directory(expectations_to_read(options.gate.expectations_dir), ignored);
 }
 
 Finding finding_of(const std::string& word) {
-  std::vector<std::string> words;
-  for (const Finding finding : evidence::all_findings()) {
-    if (to_string(finding) == word) return finding;
-    words.emplace_back(to_string(finding));
-  }
-  throw Error{Exit::usage,
-              fmt::format("--only '{}' is no finding; there are {}", base::one_line(word, 40), base::join(words, ", "))};
+  if (const std::optional<Finding> finding = base::find_word<Finding>(word)) return *finding;
+  throw Error{Exit::usage, fmt::format("--only '{}' is no finding; there are {}", base::one_line(word, 40),
+                                       fmt::join(base::all_words<Finding>(), ", "))};
 }
 
 std::set<Finding> findings_of(const std::vector<std::string>& given) {
@@ -159,7 +162,7 @@ Exit analyze(const AnalyzeOptions& options) {
     record_expectations(runs, expectations_to_record(options.gate.expectations_dir));
     return Exit::good;
   }
-  if (!options.google_benchmark.empty()) print_to(options.google_benchmark, report::google_benchmark(runs));
+  if (const std::string& place = options.files.at(google_flag); !place.empty()) print_to(place, report::google_benchmark(runs));
   if (wants_times_alone(options)) return Exit::good;
   evidence::ExpectationFolder expectations = open_expectations(options.gate.expectations_dir);
   const evidence::Analysis analysis =
@@ -175,17 +178,9 @@ Exit analyze(const AnalyzeOptions& options) {
 }
 
 void add_outputs(CLI::App& command, AnalyzeOptions& options) {
-  const auto add_file = [&](const char* name, std::string& file, const char* help) -> CLI::Option& {
-    return *command.add_option(name, file, help)->type_name("FILE")->group("Output");
-  };
-  add_file("--output-csv", options.csv,
-           "one row a variant, as docs/report-formats.md describes; without FILE reports/proof_of_benefit.csv")
-      .expected(0, 1)
-      ->default_str("reports/proof_of_benefit.csv");
-  add_file("--junit", options.junit, "JUnit XML");
-  add_file("--json", options.json, "the analysis as JSON; '-' is the standard output, for every FILE here");
-  add_file("--github-action-benchmark", options.github_action_benchmark, "speedups for that action, tool customBiggerIsBetter");
-  add_file("--google-benchmark", options.google_benchmark, "times as Google Benchmark's JSON, which needs no expectations");
+  for (const OutputFile& file : output_files)
+    command.add_option(file.flag, options.files[file.flag], file.help)->type_name("FILE")->group("Output");
+  command.get_option("--output-csv")->expected(0, 1)->default_str("reports/proof_of_benefit.csv");
   command.add_flag("--github", options.github, "annotations for GitHub Actions after the table")->group("Output");
   command.add_option("--color", options.color, "auto, always or never [auto]")->type_name("WHEN")->group("Output");
 }

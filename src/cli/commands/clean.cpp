@@ -156,12 +156,12 @@ class Cleaner {
 }  // namespace
 
 void add_clean(CLI::App& app, Action& action) {
-  struct Options {
+  struct CleanOptions {
     std::string artifacts_dir = "artifacts";
     bool dry_run = false;
     bool keep_cache = false;
   };
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CleanOptions>();
   CLI::App* command = app.add_subcommand("clean", "remove the folders of earlier runs and the caches, and nothing else");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   command->add_flag("--dry-run", options->dry_run, "say what would be removed");

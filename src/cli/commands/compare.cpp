@@ -13,7 +13,7 @@
 #include "cli/recorded.hpp"
 #include "cli/regression_gate.hpp"
 #include "evidence/comparison/comparison.hpp"
-#include "report/analysis/comparison.hpp"
+#include "report/analysis/analysis.hpp"
 #include "suite/records/run_folder.hpp"
 
 namespace aisp::cli {
@@ -21,8 +21,8 @@ namespace {
 
 using base::Exit;
 using evidence::Change;
-using evidence::Comparison;
 using evidence::MetricChange;
+using evidence::RunComparison;
 
 struct CompareOptions {
   std::vector<std::string> runs;
@@ -33,22 +33,21 @@ struct CompareOptions {
   std::string color = "auto";
 };
 
-Exit status_of(const Comparison& comparison) {
+Exit status_of(const RunComparison& comparison) {
   if (!comparison.run.empty()) return comparison.metrics.empty() ? Exit::nothing : Exit::good;
   if (comparison.metrics.empty() && comparison.statuses.empty()) return Exit::nothing;
-  for (const evidence::StatusChange& status : comparison.statuses)
-    if (status.before == evidence::Status::passed && status.after != evidence::Status::skipped) return Exit::failed;
+  if (broke_something(comparison)) return Exit::failed;
   const bool regressed = std::any_of(comparison.metrics.begin(), comparison.metrics.end(),
                                      [](const MetricChange& metric) { return metric.is_regression; });
   return regressed ? Exit::regression : Exit::good;
 }
 
 // Whether a change counts as a regression; a reading without an interval and a number of another machine are only shown.
-bool counts(const Comparison& comparison, const MetricChange& metric) {
+bool counts(const RunComparison& comparison, const MetricChange& metric) {
   return metric.change != Change::worse || metric.is_regression || !comparison.run.empty();
 }
 
-std::string summary(const Comparison& comparison) {
+std::string summary(const RunComparison& comparison) {
   const auto count = [&](Change change) {
     return std::count_if(comparison.metrics.begin(), comparison.metrics.end(),
                          [&](const MetricChange& metric) { return metric.change == change && counts(comparison, metric); });
@@ -62,26 +61,26 @@ std::string summary(const Comparison& comparison) {
                      comparison.same_hardware ? "" : "; the hardware is not the same");
 }
 
-// Recordings that are there tell how processes differ; without them the rule of two runs alone holds.
-std::vector<Comparison> comparisons_of(const std::vector<evidence::RunRecord>& runs, double threshold,
-                                       const std::string& recordings) {
+// Uses recorded runs, where there are any, to know how processes differ; without them the rule for two runs alone holds.
+std::vector<RunComparison> comparisons_of(const std::vector<evidence::RunRecord>& runs, double threshold,
+                                          const std::string& recordings) {
   if (runs.size() == 1) return {compare_variants(runs[0], threshold)};
   evidence::ExpectationFolder recorded{expectations_to_read(recordings)};
-  std::vector<Comparison> comparisons;
+  std::vector<RunComparison> comparisons;
   for (std::size_t i = 1; i < runs.size(); ++i) comparisons.push_back(compare_runs(runs[0], runs[i], threshold, &recorded));
   return comparisons;
 }
 
-std::string text_of(const Comparison& comparison, bool all, double threshold, const base::Painter& paint) {
-  const auto rows = report::comparison_rows(comparison, all, threshold, paint);
+std::string text_of(const RunComparison& comparison, bool all, const base::Painter& paint) {
+  const auto rows = report::comparison_rows(comparison, all, paint);
   return report::comparison_heading(comparison) + (rows.size() > 1 ? columns(rows) : std::string{}) + summary(comparison) +
          report::comparison_notes(comparison);
 }
 
-// The worst of all; nothing in common counts only where it holds for every run.
-Exit status_of(const std::vector<Comparison>& comparisons) {
+// Returns the worst of all; `nothing` only if no run has anything in common with the first.
+Exit status_of(const std::vector<RunComparison>& comparisons) {
   Exit worst = Exit::nothing;
-  for (const Comparison& comparison : comparisons) {
+  for (const RunComparison& comparison : comparisons) {
     const Exit status = status_of(comparison);
     if (status == Exit::failed) return status;
     if (status == Exit::regression || worst == Exit::nothing) worst = status;
@@ -98,13 +97,13 @@ Exit compare(const CompareOptions& options) {
   for (const std::string& run : options.runs) runs.push_back(evidence::read_run(suite::find_run(options.artifacts_dir, run)));
   for (const evidence::RunRecord& run : runs)
     for (const std::string& warning : run.warnings) note("aisp: " + warning);
-  const std::vector<Comparison> comparisons = comparisons_of(runs, threshold, options.expectations_dir);
-  if (!options.json.empty()) print_to(options.json, report::comparison_json(comparisons, threshold, options.raw));
+  const std::vector<RunComparison> comparisons = comparisons_of(runs, threshold, options.expectations_dir);
+  if (!options.json.empty()) print_to(options.json, report::comparison_json(comparisons, options.raw));
   if (options.json == "-") return status_of(comparisons);
   std::string text, overall;
-  for (const Comparison& comparison : comparisons) {
+  for (const RunComparison& comparison : comparisons) {
     if (comparisons.size() > 1) text += paint(base::Style::bold, report::comparison_title(comparison)) + '\n';
-    text += text_of(comparison, options.all, threshold, paint);
+    text += text_of(comparison, options.all, paint);
     if (comparisons.size() > 1) text += '\n';
     overall += report::overall_text(comparison);
   }

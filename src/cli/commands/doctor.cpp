@@ -39,26 +39,26 @@ std::string painted(Level level, const base::Painter& paint) {
   return text;
 }
 
-std::string table(const std::vector<machine::Finding>& findings, const base::Painter& paint) {
+std::string table(const std::vector<machine::Diagnosis>& findings, const base::Painter& paint) {
   std::vector<std::vector<std::string>> rows;
-  for (const machine::Finding& finding : findings) {
+  for (const machine::Diagnosis& finding : findings) {
     rows.push_back({painted(finding.level, paint), finding.name, finding.what});
     if (!finding.advice.empty()) rows.push_back({"", "", "-> " + finding.advice});
   }
   return columns(rows);
 }
 
-std::string verdict(const std::vector<machine::Finding>& findings) {
+std::string verdict(const std::vector<machine::Diagnosis>& findings) {
   const auto count = [&](Level level) {
     return static_cast<std::size_t>(
-        std::count_if(findings.begin(), findings.end(), [&](const machine::Finding& f) { return f.level == level; }));
+        std::count_if(findings.begin(), findings.end(), [&](const machine::Diagnosis& f) { return f.level == level; }));
   };
   return fmt::format("{}, {}\n", base::plural(count(Level::problem), "problem"), base::plural(count(Level::warning), "warning"));
 }
 
-nlohmann::json as_json(const machine::Machine& machine, const std::vector<machine::Finding>& findings) {
+nlohmann::json as_json(const machine::Machine& machine, const std::vector<machine::Diagnosis>& findings) {
   nlohmann::json list = nlohmann::json::array();
-  for (const machine::Finding& finding : findings) list.push_back(base::json_of(finding));
+  for (const machine::Diagnosis& finding : findings) list.push_back(base::json_of(finding));
   return {{"schema_version", evidence::schema_version},
           {"machine", machine},
           {"findings", list},
@@ -74,7 +74,7 @@ base::Exit examine_machine(const machine::Machine& machine, bool as_json_text, c
     surroundings.assembles_tcgen05 = [ptxas](std::string_view target) { return machine::assembles_tcgen05(*ptxas, target); };
   const machine::ProductAnswers products = machine::probe_tcgen05(machine, surroundings.built);
   surroundings.tcgen05_product = [&products](int ordinal) { return products.of(ordinal); };
-  const std::vector<machine::Finding> findings = machine::examine(machine, surroundings);
+  const std::vector<machine::Diagnosis> findings = machine::examine(machine, surroundings);
   if (as_json_text) print(evidence::json_text(as_json(machine, findings), 2) + '\n');
   else show(table(findings, paint) + verdict(findings));
   return machine::worst(findings) == Level::problem ? base::Exit::unfit : base::Exit::good;
@@ -96,14 +96,14 @@ base::Exit show_topology(bool as_json_text, const base::Painter& paint) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Action& action) {
-  struct Options {
+  struct DoctorOptions {
     bool json = false;
     bool topology = false;
     std::string color = "auto";
     std::string artifacts_dir = "artifacts";
     std::vector<std::string> require;
   };
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DoctorOptions>();
   CLI::App* command = app.add_subcommand("doctor", "find problems that make benchmarks fail, be skipped or mislead");
   command->add_flag("--json", options->json, "as JSON, with everything known about the machine");
   command->add_flag("--topology", options->topology,

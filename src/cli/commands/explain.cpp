@@ -185,13 +185,13 @@ std::string expectation_line(const RecordedOn& on, const std::string& variant, c
 
 // "tokens_per_second on h200: dense 1.20M, split_k 3.40M tokens/s (higher is better)", a line for each metric and hardware.
 std::vector<std::string> metric_lines(const std::vector<RecordedOn>& recorded) {
-  struct Line {
+  struct MetricLine {
     std::vector<std::string> values;
     std::string end;
   };
-  std::map<std::string, Line> lines;
+  std::map<std::string, MetricLine> lines;
   each_metric(recorded, [&](const auto& hardware, const auto& variant, const auto& name, const auto& metric) {
-    Line& line = lines[fmt::format("{} on {}", name, hardware)];
+    MetricLine& line = lines[fmt::format("{} on {}", name, hardware)];
     line.values.push_back(fmt::format("{} {}", variant, report::metric_number(metric)));
     line.end = fmt::format("{}{} ({} is better)", metric.unit.empty() ? "" : " ", metric.unit, to_string(metric.better));
   });

@@ -142,11 +142,11 @@ void print_targets(const suite::Selection& selection, const std::string& json) {
 }
 
 void add_list_targets(CLI::App& app, Action& action) {
-  struct Options : TargetFlags {
+  struct ListTargetsOptions : TargetFlags {
     std::vector<std::string> chapters;
     bool json = false;
   };
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ListTargetsOptions>();
   CLI::App* command = app.add_subcommand("list-targets", "list the pairs and what each teaches");
   add_target_flags(*command, *options);
   add_repeated(*command, "--chapter", options->chapters, "chNN", "of this chapter only, as in ch07; repeats");

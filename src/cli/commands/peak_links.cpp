@@ -42,12 +42,12 @@ std::vector<Fabric> read_peers(const std::vector<std::string>& files) {
 }
 
 // All that is to be said beside the tables.
-struct Said {
+struct LinkRemarks {
   std::vector<std::string> wrong, slow, others;
 };
 
-Said said_of(const Fabric& fabric, const peak::Judged& judged) {
-  Said said{.wrong = peak::wrong_results(fabric), .slow = {}, .others = judged.unclear};
+LinkRemarks said_of(const Fabric& fabric, const peak::Judged& judged) {
+  LinkRemarks said{.wrong = peak::wrong_results(fabric), .slow = {}, .others = judged.unclear};
   for (const peak::Slow& slow : judged.slow) said.slow.push_back(peak::line_of(slow));
   if (said.slow.empty() && judged.unclear.empty())
     said.others.push_back(fabric.missing.empty() ? "no GPU and no link is slower than its neighbours"
@@ -56,7 +56,7 @@ Said said_of(const Fabric& fabric, const peak::Judged& judged) {
   return said;
 }
 
-std::vector<std::string> lines_of(const Said& said) {
+std::vector<std::string> lines_of(const LinkRemarks& said) {
   std::vector<std::string> lines = said.wrong;
   lines.insert(lines.end(), said.slow.begin(), said.slow.end());
   lines.insert(lines.end(), said.others.begin(), said.others.end());
@@ -133,7 +133,7 @@ void demand_places(const LinkFlags& flags) {
     if (!file.empty()) demand_place_for(file);
 }
 
-void write_documents(const Fabric& fabric, const peak::Judged& judged, const Said& said, const LinkFlags& flags) {
+void write_documents(const Fabric& fabric, const peak::Judged& judged, const LinkRemarks& said, const LinkFlags& flags) {
   if (!flags.svg.empty()) print_to(flags.svg, picture_of(fabric));
   if (!flags.csv.empty()) print_to(flags.csv, csv_of(fabric));
   if (!flags.markdown.empty()) print_to(flags.markdown, markdown_of(fabric, lines_of(said)));
@@ -166,7 +166,7 @@ Exit show_links(const machine::Topology& topology, const std::vector<int>& gpus,
   const auto obtained = peak::obtain_fabric(topology, gpus, options);
   if (!obtained.record) throw Error{Exit::unfit, fmt::format("the links were not measured: {}", obtained.why_not)};
   const peak::Judged judged = peak::judge(*obtained.record, peers);
-  const Said said = said_of(*obtained.record, judged);
+  const LinkRemarks said = said_of(*obtained.record, judged);
   write_documents(*obtained.record, judged, said, flags);
   if (!said.wrong.empty()) return Exit::failed;
   if (!said.slow.empty()) return Exit::regression;

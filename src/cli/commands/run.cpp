@@ -33,7 +33,7 @@ struct RunOptions : SuiteFlags {
   bool dry_run = false;
   bool update_expectations = false;
   bool check_expectations = false;
-  Gate gate;
+  GateOptions gate;
 };
 
 std::string where(const Placement& placement, std::size_t gpus) {

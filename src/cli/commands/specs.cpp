@@ -91,11 +91,11 @@ std::string source_table(const std::vector<const GpuSpec*>& specs) {
 }  // namespace
 
 void add_specs(CLI::App& app, Action& action) {
-  struct Options {
+  struct SpecsOptions {
     std::vector<std::string> names;
     bool json = false, source = false;
   };
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SpecsOptions>();
   CLI::App* command =
       app.add_subcommand("specs", "print what vendors publish about GPUs: SMs, L2, memory, bandwidth, dense rates, ridge points");
   command->add_option("GPU", options->names, "of these GPUs only, as in h200 b200; a family such as h100 is all of its members")

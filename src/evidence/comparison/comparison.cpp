@@ -22,7 +22,7 @@ namespace {
 // Clocks jitter by less than this between two equal runs under a power cap.
 constexpr double telling_clock_change = 0.02;
 
-struct Figure {
+struct ComparedFigure {
   std::string name, unit;
   Direction better = Direction::lower;
   Range range;
@@ -33,7 +33,7 @@ struct Figure {
 Range exact_range(double value) { return {value, value, value}; }
 
 void add_reading(std::string_view name, std::string_view unit, Direction better, const std::optional<double>& value,
-                 std::vector<Figure>& figures) {
+                 std::vector<ComparedFigure>& figures) {
   if (value) figures.push_back({std::string{name}, std::string{unit}, better, exact_range(*value)});
 }
 
@@ -49,33 +49,34 @@ std::string_view unit_of(CounterKind kind) {
 }
 
 // Adds the counters of one execution, by their field names in files.
-void add_counters(const Counters& counters, std::vector<Figure>& figures) {
+void add_counters(const Counters& counters, std::vector<ComparedFigure>& figures) {
   for (const CounterRow& row : counter_rows)
     if (row.better) add_reading("counters." + std::string{row.id}, unit_of(row.kind), *row.better, counters.*row.value, figures);
 }
 
 // Adds the figures of one recorded execution; for a host pair those that the system counted.
-void add_profile(const Profile& profile, std::vector<Figure>& figures) {
+void add_profile(const Profile& profile, std::vector<ComparedFigure>& figures) {
+  const auto add = [&](std::string_view name, std::string_view unit, auto value) {
+    add_reading(name, unit, Direction::lower, static_cast<double>(value), figures);
+  };
   if (const std::optional<HostProfile>& host = profile.host) {
-    figures.push_back({"profile.user_ms", std::string{milliseconds_unit}, Direction::lower, exact_range(host->user_ms)});
-    figures.push_back({"profile.system_ms", std::string{milliseconds_unit}, Direction::lower, exact_range(host->system_ms)});
-    figures.push_back({"profile.context_switches", "", Direction::lower,
-                       exact_range(static_cast<double>(host->voluntary_switches + host->involuntary_switches))});
-    figures.push_back(
-        {"profile.page_faults", "", Direction::lower, exact_range(static_cast<double>(host->minor_faults + host->major_faults))});
+    add("profile.user_ms", milliseconds_unit, host->user_ms);
+    add("profile.system_ms", milliseconds_unit, host->system_ms);
+    add("profile.context_switches", "", host->voluntary_switches + host->involuntary_switches);
+    add("profile.page_faults", "", host->minor_faults + host->major_faults);
     return;
   }
-  figures.push_back({"profile.kernel_ms", std::string{milliseconds_unit}, Direction::lower, exact_range(profile.kernel_ms)});
-  figures.push_back({"profile.copy_ms", std::string{milliseconds_unit}, Direction::lower, exact_range(profile.copy_ms)});
-  figures.push_back({"profile.launches", "", Direction::lower, exact_range(static_cast<double>(profile.launches))});
+  add("profile.kernel_ms", milliseconds_unit, profile.kernel_ms);
+  add("profile.copy_ms", milliseconds_unit, profile.copy_ms);
+  add("profile.launches", "", profile.launches);
   std::size_t waits = 0;
   for (const CallProfile& kind : profile.synchronizations) waits += kind.count;
-  figures.push_back({"profile.waits", "", Direction::lower, exact_range(static_cast<double>(waits))});
+  add("profile.waits", "", waits);
 }
 
-// Everything that was measured of a variant, in the order of the table.
-std::vector<Figure> figures_of(const PairResult& pair, const VariantResult& variant) {
-  std::vector<Figure> figures;
+// Returns all figures of a variant, in the order of the table.
+std::vector<ComparedFigure> figures_of(const PairResult& pair, const VariantResult& variant) {
+  std::vector<ComparedFigure> figures;
   for (const Quantity& quantity : quantities()) {
     const Quantity::Compared& how = quantity.compared;
     if (how.name.empty()) continue;
@@ -116,38 +117,32 @@ std::string detail_of(Change change, bool sampled, const Terms& terms) {
   return terms.host_decides ? "the host decides" : "";
 }
 
-// A single reading has no interval; what is within the threshold of it is no news.
-Change change_of_readings(const Figure& before, const Figure& after, double threshold) {
+// Compares single readings, which have no interval; a change within the threshold is none.
+Change change_of_readings(const ComparedFigure& before, const ComparedFigure& after, double threshold) {
   const Change change = change_of(before.range, after.range, before.better, 0);
   const double ratio = after.range.value / before.range.value;
   return ratio < 1 + threshold && ratio * (1 + threshold) > 1 ? Change::same : change;
 }
 
 // Judges by the samples' intervals; a change that is no larger than processes of equal code differ by is reported as slight.
-Change change_of_samples(const Figure& before, const Figure& after, const Terms& terms) {
+Change change_of_samples(const ComparedFigure& before, const ComparedFigure& after, const Terms& terms) {
   const Change by_intervals = change_of(before.range, after.range, before.better, terms.threshold);
   if (terms.one_process) return by_intervals;
   const ProcessSpread& of_gpu = before.name == speedup_metric ? process_spread_of_gpu : process_spread_of_absolutes;
   const Range expected = expected_of_runs({&before.range, 1}, terms.host_decides ? process_spread_of_host : of_gpu);
   const Change change = change_of(expected, after.range, before.better, terms.threshold);
   if (change != Change::same) return change;
-  switch (by_intervals) {
-    case Change::worse:
-    case Change::slightly_worse: return Change::slightly_worse;
-    case Change::better:
-    case Change::slightly_better: return Change::slightly_better;
-    case Change::same: break;
-  }
-  return Change::same;
+  if (is_loss(by_intervals)) return Change::slightly_worse;
+  return is_gain(by_intervals) ? Change::slightly_better : Change::same;
 }
 
-std::vector<double> raw_of(const Figure& figure) { return figure.raw == nullptr ? std::vector<double>{} : *figure.raw; }
+std::vector<double> raw_of(const ComparedFigure& figure) { return figure.raw == nullptr ? std::vector<double>{} : *figure.raw; }
 
 void add_metrics(const PairResult& pair, const VariantResult& before, const VariantResult& after, const Terms& terms,
                  std::vector<MetricChange>& changes) {
-  const std::vector<Figure> later = figures_of(pair, after);
-  for (const Figure& figure : figures_of(pair, before)) {
-    const auto same_name = [&](const Figure& other) { return other.name == figure.name && other.unit == figure.unit; };
+  const std::vector<ComparedFigure> later = figures_of(pair, after);
+  for (const ComparedFigure& figure : figures_of(pair, before)) {
+    const auto same_name = [&](const ComparedFigure& other) { return other.name == figure.name && other.unit == figure.unit; };
     const auto found = std::find_if(later.begin(), later.end(), same_name);
     if (found == later.end()) continue;
     const bool sampled = figure.sampled && found->sampled;
@@ -218,7 +213,7 @@ void forgive_luck(const std::vector<Chance>& chances, std::vector<MetricChange>&
 
 bool is_repeatable(const VariantResult& variant) { return variant.accuracy && variant.accuracy->bitwise_repeatable; }
 
-void add_outputs(const PairResult& pair, const VariantResult& before, const VariantResult& after, Comparison& comparison) {
+void add_outputs(const PairResult& pair, const VariantResult& before, const VariantResult& after, RunComparison& comparison) {
   for (const auto& [output, digest] : before.output_digests) {
     const auto later = after.output_digests.find(output);
     if (later == after.output_digests.end()) continue;
@@ -235,7 +230,7 @@ const VariantResult* passed_variant(const PairResult& pair, const std::string& n
 
 // Notes that the two ran at other sizes, which leaves nothing to compare. A pair that declared no sizes yet ran at its full ones,
 // which are not known here: what was set is something else.
-bool differ_in_size(const PairResult& before, const PairResult& after, Comparison& comparison) {
+bool differ_in_size(const PairResult& before, const PairResult& after, RunComparison& comparison) {
   const bool both_known = !before.sizes.empty() && !after.sizes.empty();
   if (before.sizes == after.sizes || !(both_known || before.sizes_set || after.sizes_set)) return false;
   const auto text = [](const PairResult& pair) { return pair.sizes.empty() ? "not known" : sizes_text(pair); };
@@ -243,7 +238,7 @@ bool differ_in_size(const PairResult& before, const PairResult& after, Compariso
   return true;
 }
 
-void compare_pairs(const PairResult& before, const PairResult& after, const Terms& terms, Comparison& comparison) {
+void compare_pairs(const PairResult& before, const PairResult& after, const Terms& terms, RunComparison& comparison) {
   if (before.source_digest != after.source_digest) comparison.source_changed.push_back(label_in_run(before));
   if (before.status != after.status)
     comparison.statuses.push_back({label_in_run(before), before.status, after.status, after.reason});
@@ -271,19 +266,18 @@ constexpr auto likely_fields = std::to_array<std::string_view>(
      "aisp_version", "build_type",     "compilers",      "configuration",    "environment", "cpu",   "libraries",
      "kernel",       "container",      "virtualization", "memory_bytes",     "numa",        "system"});
 
-std::size_t likelihood(const Difference& difference) {
+std::size_t likelihood(const ManifestDifference& difference) {
   const auto named = [&](std::string_view field) { return difference.field.find(field) != std::string::npos; };
   return static_cast<std::size_t>(std::find_if(likely_fields.begin(), likely_fields.end(), named) - likely_fields.begin());
 }
 
-bool explains_nothing(const Difference& difference) {
+bool explains_nothing(const ManifestDifference& difference) {
   for (const std::string_view part : {"targets", "uuid", ".pci", ".ordinal", "hostname", "branch", "run-id", "artifacts-dir"})
     if (difference.field.find(part) != std::string::npos) return true;
   return false;
 }
 
-// Why the hosts are others, whatever was used of them. Runs that were made before the host was written down are taken to be of
-// one.
+// Returns how the hosts differ, whatever the pairs used of them. Runs without a record of their host count as of one host.
 std::vector<std::string> host_changes(const Manifest& before, const Manifest& after) {
   const Fingerprint host_before = fingerprint_of({.device = Device::host}, before),
                     host_after = fingerprint_of({.device = Device::host}, after);
@@ -301,15 +295,21 @@ Terms terms_of(const PairResult& before, const PairResult& after, const std::pai
 
 }  // namespace
 
-std::vector<Difference> likely_causes(const Manifest& before, const Manifest& after) {
-  std::vector<Difference> causes = differences(before, after);
+bool broke_something(const RunComparison& comparison) {
+  return std::ranges::any_of(comparison.statuses, [](const StatusChange& status) {
+    return status.before == Status::passed && status.after != Status::skipped;
+  });
+}
+
+std::vector<ManifestDifference> likely_causes(const Manifest& before, const Manifest& after) {
+  std::vector<ManifestDifference> causes = differences(before, after);
   std::erase_if(causes, explains_nothing);
   std::stable_sort(causes.begin(), causes.end(),
-                   [](const Difference& a, const Difference& b) { return likelihood(a) < likelihood(b); });
+                   [](const ManifestDifference& a, const ManifestDifference& b) { return likelihood(a) < likelihood(b); });
   return causes;
 }
 
-Overall overall(const Comparison& comparison) {
+Overall overall(const RunComparison& comparison) {
   Overall result;
   std::set<std::string> pairs;
   double logarithms = 0;
@@ -334,9 +334,9 @@ Overall overall(const Comparison& comparison) {
   return result;
 }
 
-Comparison compare_runs(const RunRecord& before, const RunRecord& after, double threshold, ExpectationFolder* recordings) {
+RunComparison compare_runs(const RunRecord& before, const RunRecord& after, double threshold, ExpectationFolder* recordings) {
   std::vector<Chance> chances;
-  Comparison comparison{.before = before.folder.string(), .after = after.folder.string(), .run = {}};
+  RunComparison comparison{.threshold = threshold, .before = before.folder.string(), .after = after.folder.string(), .run = {}};
   // Each pair of a merged run has a machine of its own.
   const auto changes = [&](const Manifest& one, const Manifest& other) {
     const std::vector<std::string> found = host_changes(one, other);
@@ -372,8 +372,8 @@ Comparison compare_runs(const RunRecord& before, const RunRecord& after, double 
   return comparison;
 }
 
-Comparison compare_variants(const RunRecord& run, double threshold) {
-  Comparison comparison{.before = "baseline", .after = "optimized", .run = run.folder.string()};
+RunComparison compare_variants(const RunRecord& run, double threshold) {
+  RunComparison comparison{.threshold = threshold, .before = "baseline", .after = "optimized", .run = run.folder.string()};
   for (const PairResult& pair : run.pairs) {
     if (pair.status != Status::passed || pair.variants.empty()) continue;
     const VariantResult& baseline = pair.variants.front();

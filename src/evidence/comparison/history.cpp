@@ -59,7 +59,7 @@ Cut strongest_cut(const std::vector<double>& ranks) {
   return best;
 }
 
-// Consecutive values that are no witnesses of their own.
+// Consecutive values that count as one observation.
 using Blocks = std::vector<std::span<const double>>;
 
 Blocks blocks_of(std::span<const double> values, std::span<const std::size_t> days) {
@@ -95,7 +95,8 @@ std::span<const std::size_t> part(std::span<const std::size_t> days, std::size_t
   return days.empty() ? days : days.subspan(begin, count);
 }
 
-void search(std::span<const double> values, std::span<const std::size_t> days, std::size_t offset, std::vector<Step>& steps) {
+void search(std::span<const double> values, std::span<const std::size_t> days, std::size_t offset,
+            std::vector<SeriesStep>& steps) {
   if (values.size() < fewest_values) return;
   const std::vector<double> ranks = ranks_of(values);
   const Cut cut = strongest_cut(ranks);
@@ -115,14 +116,12 @@ double chance_of_last(std::size_t last, std::size_t count) {
   return 2 / orders;
 }
 
-struct Point {
-  const RunRecord* run;
-  const PairResult* pair;
+struct SeriesPoint : Measurement {
   double value;
 };
 
-// The machine is the series' own.
-std::vector<std::size_t> days_of(const std::vector<Point>& points) {
+// Numbers the days; all points are of one machine.
+std::vector<std::size_t> days_of(const std::vector<SeriesPoint>& points) {
   constexpr std::size_t date = 10;  // 2026-01-31
   std::vector<std::size_t> days{0};
   for (std::size_t i = 1; i < points.size(); ++i) {
@@ -132,20 +131,17 @@ std::vector<std::size_t> days_of(const std::vector<Point>& points) {
   return days;
 }
 
-SeriesStep explained(const Step& step, const std::vector<Point>& points) {
-  const Point& before = points[step.at - 1];
-  const Point& after = points[step.at];
-  SeriesStep result;
-  static_cast<Step&>(result) = step;
-  result.run_id = after.run->manifest.run_id;
-  result.source_changed = before.pair->source_digest != after.pair->source_digest;
-  result.causes = likely_causes(manifest_of(*before.pair, before.run->manifest), manifest_of(*after.pair, after.run->manifest));
-  return result;
+void explain(SeriesStep& step, const std::vector<SeriesPoint>& points) {
+  const SeriesPoint& before = points[step.at - 1];
+  const SeriesPoint& after = points[step.at];
+  step.run_id = after.run->manifest.run_id;
+  step.source_changed = before.pair->source_digest != after.pair->source_digest;
+  step.causes = likely_causes(manifest_of(*before.pair, before.run->manifest), manifest_of(*after.pair, after.run->manifest));
 }
 
 using SeriesKey = std::tuple<std::string, std::string, std::string, std::string, SeriesOf>;
 
-void add_points(const RunRecord& run, std::map<SeriesKey, std::vector<Point>>& series) {
+void add_points(const RunRecord& run, std::map<SeriesKey, std::vector<SeriesPoint>>& series) {
   for (const PairResult& pair : run.pairs) {
     if (not_recordable(pair)) continue;
     const std::string hardware = hardware_key(pair, run.manifest);
@@ -154,7 +150,7 @@ void add_points(const RunRecord& run, std::map<SeriesKey, std::vector<Point>>& s
       if (variant.role != VariantRole::optimized || variant.status != Status::passed || !variant.timing || !variant.speedup)
         continue;
       const auto add = [&](SeriesOf quantity, double value) {
-        series[{pair.target, variant.name, hardware, machine, quantity}].push_back({&run, &pair, value});
+        series[{pair.target, variant.name, hardware, machine, quantity}].push_back({{&run, &pair}, value});
       };
       add(SeriesOf::speedup, variant.speedup->value);
       add(SeriesOf::median_ms, variant.timing->summary.median);
@@ -164,8 +160,8 @@ void add_points(const RunRecord& run, std::map<SeriesKey, std::vector<Point>>& s
 
 }  // namespace
 
-std::vector<Step> find_steps(std::span<const double> values, std::span<const std::size_t> days) {
-  std::vector<Step> steps;
+std::vector<SeriesStep> find_steps(std::span<const double> values, std::span<const std::size_t> days) {
+  std::vector<SeriesStep> steps;
   search(values, days, 0, steps);
   // Levels between neighbouring steps, now that all of them are known.
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -177,7 +173,7 @@ std::vector<Step> find_steps(std::span<const double> values, std::span<const std
   return steps;
 }
 
-std::optional<Step> find_recent(std::span<const double> values, std::span<const std::size_t> days) {
+std::optional<SeriesStep> find_recent(std::span<const double> values, std::span<const std::size_t> days) {
   const Blocks blocks = blocks_of(values, days);
   std::vector<double> levels;  // of the days
   for (const std::span<const double> block : blocks) levels.push_back(median_of(block));
@@ -191,7 +187,7 @@ std::optional<Step> find_recent(std::span<const double> values, std::span<const 
     const double p_value = (most_recent - fewest_recent + 1) * chance_of_last(last, levels.size());
     const double before = median_of(values.first(at)), after = median_of(values.subspan(at));
     if ((least_last > most || most_last < least) && p_value <= largest_p_value && matters(before, after))
-      return Step{at, before, after, p_value};
+      return SeriesStep{at, before, after, p_value};
   }
   return std::nullopt;
 }
@@ -203,26 +199,28 @@ std::string machine_in_history(const PairResult& pair, const Manifest& manifest)
 }
 
 std::vector<Series> history(const std::vector<RunRecord>& runs) {
-  std::map<SeriesKey, std::vector<Point>> found;
+  std::map<SeriesKey, std::vector<SeriesPoint>> found;
   for (const RunRecord& run : runs) add_points(run, found);
   std::vector<Series> all;
   for (auto& [key, points] : found) {
     std::stable_sort(points.begin(), points.end(),
-                     [](const Point& a, const Point& b) { return a.pair->started_utc < b.pair->started_utc; });
+                     [](const SeriesPoint& a, const SeriesPoint& b) { return a.pair->started_utc < b.pair->started_utc; });
     Series series;
     std::tie(series.target, series.variant, series.hardware, series.machine, series.quantity) = key;
-    for (const Point& point : points) {
+    for (const SeriesPoint& point : points) {
       series.run_ids.push_back(point.run->manifest.run_id);
       series.values.push_back(point.value);
     }
     const std::vector<std::size_t> days = days_of(points);
     series.days = days.back() + 1;
-    for (const Step& step : find_steps(series.values, days)) series.steps.push_back(explained(step, points));
+    series.steps = find_steps(series.values, days);
+    for (SeriesStep& step : series.steps) explain(step, points);
     const std::size_t since = series.steps.empty() ? 0 : series.steps.back().at;
     const std::span<const double> values = series.values;
-    if (auto recent = find_recent(values.subspan(since), part(days, since, values.size() - since))) {
-      recent->at += since;
-      series.recent = explained(*recent, points);
+    series.recent = find_recent(values.subspan(since), part(days, since, values.size() - since));
+    if (series.recent) {
+      series.recent->at += since;
+      explain(*series.recent, points);
     }
     all.push_back(std::move(series));
   }

@@ -2,8 +2,6 @@
 #include "evidence/expectations/analysis.hpp"
 
 #include <algorithm>
-#include <array>
-#include <functional>
 #include <set>
 #include <tuple>
 
@@ -13,9 +11,16 @@
 namespace aisp::evidence {
 namespace {
 
-// By target, hardware and machine: what two machines measured repeats nothing.
-using GroupKey = std::tuple<std::string, std::string, std::string>;
-using Groups = std::map<GroupKey, std::vector<Measurement>>;
+// By the target's place in the order of the runs, hardware and machine: what two machines measured repeats nothing.
+using GroupKey = std::tuple<std::size_t, std::string, std::string>;
+
+bool counts(const AnalysisRow& row, const AnalysisOptions& options) {
+  if (is_regressed(row) && (row.confirmed || !options.require_confirmation)) return true;
+  const bool doubtful = row.finding == Finding::slower || row.finding == Finding::drifted || row.finding == Finding::stale;
+  return options.strict && (doubtful || row.lost_coverage);
+}
+
+bool is_skipped(const Measurement& measurement) { return measurement.pair->status == Status::skipped; }
 
 bool went_wrong(const PairResult& pair) {
   return pair.status == Status::failed || pair.status == Status::timeout || pair.status == Status::crashed;
@@ -30,13 +35,13 @@ class Analyst {
 
   Analysis work() {
     gather();
-    for (const std::string& target : order_) {
-      drop_skips_of_measured(target);
-      for (auto group = groups_.lower_bound({target, {}, {}}); group != groups_.end() && std::get<0>(group->first) == target;
-           ++group)
-        add_group(group->first, group->second);
+    for (auto& [key, measurements] : groups_) {
+      // In a merge of machines a pair that one of them cannot run is no news if another did.
+      if (measured_.contains(measurements.front().pair->target)) std::erase_if(measurements, is_skipped);
+      if (!measurements.empty()) add_group(key, measurements);
     }
     add_missing();
+    for (AnalysisRow& row : analysis_.rows) row.counts_as_regression = counts(row, analysis_.options);
     return std::move(analysis_);
   }
 
@@ -46,10 +51,11 @@ class Analyst {
       analysis_.runs.push_back(run.folder.string());
       analysis_.warnings.insert(analysis_.warnings.end(), run.warnings.begin(), run.warnings.end());
       for (const PairResult& pair : run.pairs) {
-        if (pair.status == Status::skipped && !pair.complete) continue;  // never started: add_missing() tells
+        if (pair.status == Status::skipped && !pair.complete) continue;  // never started: see add_missing()
         labels_.insert(label_in_run(pair));
-        if (seen_.insert(pair.target).second) order_.push_back(pair.target);
-        groups_[{pair.target, hardware_key(pair, run.manifest), machine_of(pair, run.manifest)}].push_back({&run, &pair});
+        if (pair.status != Status::skipped) measured_.insert(pair.target);
+        const std::size_t order = targets_.emplace(pair.target, targets_.size()).first->second;
+        groups_[{order, hardware_key(pair, run.manifest), machine_of(pair, run.manifest)}].push_back({&run, &pair});
       }
     }
     for (auto& [key, measurements] : groups_)
@@ -65,21 +71,6 @@ class Analyst {
         return id_of(known);
     machines_.push_back(fingerprint);
     return id_of(fingerprint);
-  }
-
-  // In a merge of machines a pair that one of them cannot run is no news when another did.
-  void drop_skips_of_measured(const std::string& target) {
-    std::size_t measured = 0;
-    const auto is_skipped = [](const Measurement& m) { return m.pair->status == Status::skipped; };
-    const auto begin = groups_.lower_bound({target, {}, {}});
-    const auto in_target = [&](Groups::const_iterator at) { return at != groups_.end() && std::get<0>(at->first) == target; };
-    for (auto at = begin; in_target(at); ++at)
-      measured += static_cast<std::size_t>(std::count_if(at->second.begin(), at->second.end(), std::not_fn(is_skipped)));
-    if (measured == 0) return;
-    for (auto at = begin; in_target(at);) {
-      std::erase_if(at->second, is_skipped);
-      at = at->second.empty() ? groups_.erase(at) : std::next(at);
-    }
   }
 
   AnalysisRow row_of(const GroupKey& key, const Measurement& measurement, Finding finding, std::string detail) {
@@ -116,17 +107,16 @@ class Analyst {
   }
 
   void add_skipped(const GroupKey& key, const Measurement& m) {
-    const bool by_itself = m.pair->status == Status::skipped;
-    AnalysisRow row =
-        row_of(key, m, Finding::skipped, by_itself ? m.pair->reason : "not compared: " + not_recordable(*m.pair).value_or(""));
-    if (by_itself && !m.pair->reason.starts_with(not_built) && is_expected_of(m)) {
+    AnalysisRow row = row_of(key, m, Finding::skipped,
+                             is_skipped(m) ? m.pair->reason : "not compared: " + not_recordable(*m.pair).value_or(""));
+    if (is_skipped(m) && !m.pair->reason.starts_with(not_built) && is_expected_of(m)) {
       row.lost_coverage = true;
       row.detail += "; it ran when the expectations of this hardware were recorded";
     }
     analysis_.rows.push_back(std::move(row));
   }
 
-  // A skipped pair used no hardware, so that of its machine is asked.
+  // A skipped pair used no hardware, so any of its machine's counts.
   bool is_expected_of(const Measurement& m) {
     PairResult as_if = *m.pair;
     if (as_if.device == Device::host)
@@ -147,7 +137,7 @@ class Analyst {
 
   void add_missing(const RunRecord& run, const std::string& target) {
     const std::string cases = base::join(missing_cases(run, target), ", ");
-    const bool none_at_all = seen_.insert(target).second;
+    const bool none_at_all = targets_.emplace(target, targets_.size()).second;
     if (!none_at_all && cases.empty()) return;
     AnalysisRow row{.target = target, .finding = Finding::missing, .run_id = run.manifest.run_id};
     row.detail = cases.empty() ? "selected, but it has no result" : "selected, but no result of the sweep's cases " + cases;
@@ -155,7 +145,7 @@ class Analyst {
     analysis_.rows.push_back(std::move(row));
   }
 
-  // Told once, also where several runs lack the same.
+  // Returns each case once, also where several runs lack it.
   std::vector<std::string> missing_cases(const RunRecord& run, const std::string& target) {
     std::vector<std::string> missing;
     if (const auto cases = run.manifest.cases.find(target); cases != run.manifest.cases.end())
@@ -167,28 +157,13 @@ class Analyst {
   const std::vector<RunRecord>& runs_;
   ExpectationFolder& expectations_;
   Analysis analysis_;
-  Groups groups_;
+  std::map<GroupKey, std::vector<Measurement>> groups_;
   std::vector<Fingerprint> machines_;
-  std::set<std::string> seen_, labels_;  // targets, and targets with the case of a sweep
-  std::vector<std::string> order_;       // of targets, as they came
+  std::map<std::string, std::size_t> targets_;  // in the order in which the runs have them
+  std::set<std::string> measured_, labels_;     // targets that some run did not skip; targets with the case of a sweep
 };
 
 }  // namespace
-
-std::string_view to_string(Finding finding) {
-  static constexpr std::array<std::string_view, 12> words{"failed", "missing",       "regressed", "slower", "drifted",  "rebased",
-                                                          "stale",  "other_machine", "skipped",   "new",    "improved", "ok"};
-  return words[static_cast<std::size_t>(finding)];
-}
-
-const std::vector<Finding>& all_findings() {
-  static const std::vector<Finding> all = [] {
-    std::vector<Finding> findings;
-    for (int i = 0; i <= static_cast<int>(Finding::ok); ++i) findings.push_back(static_cast<Finding>(i));
-    return findings;
-  }();
-  return all;
-}
 
 const ExpectedPair* ExpectationFolder::find(const std::string& hardware, const std::string& chapter, const std::string& name) {
   if (hardware.empty()) return nullptr;
@@ -213,17 +188,11 @@ bool is_regressed(const AnalysisRow& row) {
   return row.finding == Finding::regressed || (row.finding == Finding::stale && row.would_be == Finding::regressed);
 }
 
-bool counts_as_regression(const AnalysisRow& row, const AnalysisOptions& options) {
-  if (is_regressed(row) && (row.confirmed || !options.require_confirmation)) return true;
-  const bool doubtful = row.finding == Finding::slower || row.finding == Finding::drifted || row.finding == Finding::stale;
-  return options.strict && (doubtful || row.lost_coverage);
-}
-
 base::Exit exit_status(const Analysis& analysis) {
   bool regressed = false, compared = false;
   for (const AnalysisRow& row : analysis.rows) {
     if (row.finding == Finding::failed || row.finding == Finding::missing) return base::Exit::failed;
-    regressed = regressed || counts_as_regression(row, analysis.options);
+    regressed = regressed || row.counts_as_regression;
     compared = compared || was_compared(row);
   }
   if (regressed) return base::Exit::regression;

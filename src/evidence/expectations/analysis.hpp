@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured against expected: what a gate decides on. docs/method.md says how and why.
+// Runs compared with recorded expectations, by which a gate decides; docs/method.md says how and why.
 #pragma once
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,13 +17,15 @@
 
 namespace aisp::evidence {
 
-// Best news last, as tables sort them.
-// How the reason begins for which a pair is skipped that the executable was built without.
+// Begins the reason of a pair that is skipped because the executable was built without it.
 inline constexpr std::string_view not_built = "not built";
 
+// Best news last, as tables sort them.
 enum class Finding { failed, missing, regressed, slower, drifted, rebased, stale, other_machine, skipped, fresh, improved, ok };
-std::string_view to_string(Finding finding);  // fresh is "new"
-const std::vector<Finding>& all_findings();
+constexpr base::Words<12> words_of(Finding) {
+  return {{"failed", "missing", "regressed", "slower", "drifted", "rebased", "stale", "other_machine", "skipped", "new",
+           "improved", "ok"}};
+}
 
 struct AnalysisRow {
   std::string target, hardware;
@@ -34,6 +37,7 @@ struct AnalysisRow {
   std::optional<Finding> would_be;         // of a stale row: what the comparison with the other code says
   bool confirmed = false;                  // regressed, or would be, in two measurements or more
   bool lost_coverage = false;              // skipped, though expectations of this machine's hardware exist
+  bool counts_as_regression = false;       // it turns a gate red as a regression
   int measurements = 0;                    // of this code, in all runs given
   std::optional<Range> speedup, expected;  // of the last measurement
   std::optional<double> median_ms, expected_median_ms;
@@ -42,6 +46,7 @@ struct AnalysisRow {
   std::string run_id;  // of the last measurement
   std::string detail;  // one clause for the reader; may be empty
 };
+void to_json(nlohmann::json& json, const AnalysisRow& row);
 
 struct AnalysisOptions {
   double threshold = 0.05;
@@ -70,14 +75,12 @@ class ExpectationFolder {
 
 Analysis analyze(const std::vector<RunRecord>& runs, ExpectationFolder& expectations, const AnalysisOptions& options);
 
-// Whether measured times were held against expected ones, of other code too where the comparison counts.
+// Whether measured times were compared with expected ones, those of other code included where that comparison counts.
 bool was_compared(const AnalysisRow& row);
-// Regressed, or stale and it would be.
+// Whether it regressed, or is stale and would be regressed.
 bool is_regressed(const AnalysisRow& row);
-// Whether the row turns a gate red as a regression.
-bool counts_as_regression(const AnalysisRow& row, const AnalysisOptions& options);
-// failed when anything failed or is missing, else regression, else good; nothing when nothing was compared: a gate that has
-// nothing to go by must not be green.
+// Returns `failed` if anything failed or is missing, else `regression`, else `good`; `nothing` if nothing was compared: a gate
+// without anything to judge by must not be green.
 base::Exit exit_status(const Analysis& analysis);
 
 struct Measurement {

@@ -2,7 +2,6 @@
 #include "evidence/expectations/change.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <vector>
 
@@ -21,11 +20,6 @@ bool is_usable(const Range& range) {
 double variance_within(const Range& run) { return std::pow(std::log(run.high / run.low) / 2 / half_interval, 2); }
 
 }  // namespace
-
-std::string_view to_string(Change change) {
-  static constexpr std::array<std::string_view, 5> words{"same", "slightly_worse", "worse", "slightly_better", "better"};
-  return words[static_cast<std::size_t>(change)];
-}
 
 bool has_interval(const Range& range) { return range.low < range.high; }
 

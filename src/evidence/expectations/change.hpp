@@ -3,7 +3,6 @@
 // docs/method.md says how and why; tests/evidence/change_test.cpp simulates both.
 #pragma once
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "base/math/statistics.hpp"
@@ -12,7 +11,9 @@
 namespace aisp::evidence {
 
 enum class Change { same, slightly_worse, worse, slightly_better, better };
-std::string_view to_string(Change change);
+constexpr base::Words<5> words_of(Change) { return {{"same", "slightly_worse", "worse", "slightly_better", "better"}}; }
+constexpr bool is_loss(Change change) { return change == Change::worse || change == Change::slightly_worse; }
+constexpr bool is_gain(Change change) { return change == Change::better || change == Change::slightly_better; }
 
 // How processes that run equal code on one machine are taken to differ until recorded runs say otherwise: the standard deviation
 // as a part of the value, the degrees of freedom that this assumption counts as, and Student's t for the expected interval.

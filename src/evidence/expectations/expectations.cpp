@@ -168,7 +168,7 @@ std::optional<Ceilings> best_ceilings(const ExpectedPair* earlier, const PairRes
 }
 
 // Adds what a reader should know before the expectation is committed.
-void add_doubts(const PairResult& pair, const std::string& hardware, const ExpectedPair& expected, Recording& recording) {
+void add_doubts(const PairResult& pair, const std::string& hardware, const ExpectedPair& expected, ExpectationUpdate& recording) {
   constexpr double widest = 1.5;
   Runs all;
   for (const RecordedRun& run : expected.runs) all.push_back(&run);
@@ -298,8 +298,8 @@ std::string best_variant(const ExpectedPair& pair) {
   return best;
 }
 
-Recording record(const fs::path& folder, const SuiteResult& suite, const Manifest& manifest) {
-  Recording recording;
+ExpectationUpdate record(const fs::path& folder, const SuiteResult& suite, const Manifest& manifest) {
+  ExpectationUpdate recording;
   std::map<fs::path, Expectations> files;
   const auto why_not = [&](const PairResult& pair) -> std::optional<std::string> {
     if (auto why = not_recordable(pair)) return why;

@@ -142,7 +142,7 @@ ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const
 // chapter.
 std::vector<Expectations> as_expectations(const std::vector<PairResult>& pairs, const Manifest& manifest);
 
-struct Recording {
+struct ExpectationUpdate {
   std::vector<std::filesystem::path> files;                   // written
   std::vector<std::string> recorded;                          // targets
   std::vector<std::pair<std::string, std::string>> left_out;  // label_in_run(), why
@@ -150,6 +150,6 @@ struct Recording {
   std::map<std::string, std::string> wide;  // of each variant on each hardware: a sentence, or "" where it is not
 };
 // Puts a run's results into the files below `folder`; whatever they hold of other pairs and machines stays.
-Recording record(const std::filesystem::path& folder, const SuiteResult& suite, const Manifest& manifest);
+ExpectationUpdate record(const std::filesystem::path& folder, const SuiteResult& suite, const Manifest& manifest);
 
 }  // namespace aisp::evidence

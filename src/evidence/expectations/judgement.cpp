@@ -99,30 +99,17 @@ std::string on_other_gpus(const ExpectedPair& expected, const PairResult& pair) 
   return recorded.size() == 1 ? " on another GPU of this model" : fmt::format(" on {} other GPUs of this model", recorded.size());
 }
 
-// One finding of several measurements: bad and good news alike must be in all of them.
-struct Verdicts {
-  int regressed = 0, slower = 0, drifted = 0, rebased = 0, improved = 0, all = 0;
+bool is_loss(Finding finding) { return finding == Finding::regressed || finding == Finding::slower; }
 
-  void count(Finding finding) {
-    ++all;
-    regressed += finding == Finding::regressed;
-    slower += finding == Finding::slower;
-    drifted += finding == Finding::drifted;
-    rebased += finding == Finding::rebased;
-    improved += finding == Finding::improved;
-  }
-  Finding together() const {
-    if (regressed == all) return Finding::regressed;
-    if (regressed + slower == all) return Finding::slower;
-    if (drifted == all) return Finding::drifted;
-    if (rebased == all) return Finding::rebased;
-    return improved == all ? Finding::improved : Finding::ok;
-  }
-};
+// One finding of several measurements, at least one: bad and good news alike must be in all of them.
+Finding common_finding(const std::vector<Finding>& findings) {
+  if (std::ranges::all_of(findings, [&](Finding each) { return each == findings.front(); })) return findings.front();
+  return std::ranges::all_of(findings, [](Finding each) { return is_loss(each); }) ? Finding::slower : Finding::ok;
+}
 
-class Judge {
+class ExpectationJudge {
  public:
-  Judge(const std::vector<Measurement>& measurements, const ExpectedPair* expected, double threshold)
+  ExpectationJudge(const std::vector<Measurement>& measurements, const ExpectedPair* expected, double threshold)
       : measurements_{measurements}, last_{measurements.back()}, threshold_{threshold} {
     if (expected != nullptr)
       recorded_ = applicable(*expected, last_.pair->source_digest, fingerprint_of(*last_.pair, last_.run->manifest),
@@ -244,15 +231,15 @@ class Judge {
 
   void decide(AnalysisRow& row) const {
     const ExpectedPair& expected = recorded_->expected;
-    Verdicts verdicts;
+    std::vector<Finding> findings;
     for (const Measurement& m : measurements_)
-      if (is_timed(find_variant(*m.pair, row.variant))) verdicts.count(finding_of(m, row.variant, expected, threshold_));
-    row.measurements = verdicts.all;
-    row.finding = verdicts.together();
-    row.confirmed = row.finding == Finding::regressed && verdicts.all >= 2;
-    const int bad = verdicts.regressed + verdicts.slower + verdicts.drifted;
+      if (is_timed(find_variant(*m.pair, row.variant))) findings.push_back(finding_of(m, row.variant, expected, threshold_));
+    row.measurements = static_cast<int>(findings.size());
+    row.finding = common_finding(findings);
+    row.confirmed = row.finding == Finding::regressed && findings.size() >= 2;
     if (row.finding == Finding::ok) {
-      if (bad > 0) row.detail = fmt::format("below in {} of {} measurements, not confirmed", bad, verdicts.all);
+      const auto bad = std::ranges::count_if(findings, [](Finding each) { return is_loss(each) || each == Finding::drifted; });
+      if (bad > 0) row.detail = fmt::format("below in {} of {} measurements, not confirmed", bad, findings.size());
       return;
     }
     row.detail = fmt::format("{}; {}{}", cause(row), since(expected), on_other_gpus(expected, *last_.pair));
@@ -272,7 +259,7 @@ class Judge {
 }  // namespace
 
 std::vector<AnalysisRow> judge(const std::vector<Measurement>& measurements, const ExpectedPair* expected, double threshold) {
-  return Judge{measurements, expected, threshold}.rows();
+  return ExpectationJudge{measurements, expected, threshold}.rows();
 }
 
 }  // namespace aisp::evidence

@@ -19,14 +19,14 @@ constexpr std::size_t most_changes = 4;
 enum class As : std::uint8_t { count, time_ms, bytes, percent };
 
 // A figure of both profiles.
-struct Compared {
+struct ProfileChange {
   std::string_view name;
   As as;
   double before, after;
 };
 
 // Counts differ by one, percent by five, and all else by a twentieth.
-bool differs(const Compared& figure) {
+bool differs(const ProfileChange& figure) {
   const double difference = std::abs(figure.after - figure.before);
   if (figure.as == As::count) return difference > 0;
   return difference >= (figure.as == As::percent ? 5 : 0.05 * std::min(figure.before, figure.after)) && difference > 0;
@@ -56,10 +56,10 @@ double sum(const std::vector<CopyProfile>& copies, Value CopyProfile::*member) {
 }
 
 // Figures of the GPU, the most telling first.
-std::vector<Compared> compared(const Profile& a, const Profile& b, bool with_idle) {
+std::vector<ProfileChange> compared(const Profile& a, const Profile& b, bool with_idle) {
   const auto count = [](std::size_t number) { return static_cast<double>(number); };
-  std::vector<Compared> figures{{"launches", As::count, count(a.launches), count(b.launches)},
-                                {"kernel time", As::time_ms, a.kernel_ms, b.kernel_ms}};
+  std::vector<ProfileChange> figures{{"launches", As::count, count(a.launches), count(b.launches)},
+                                     {"kernel time", As::time_ms, a.kernel_ms, b.kernel_ms}};
   if (with_idle) figures.push_back({"idle", As::percent, a.idle_percent, b.idle_percent});
   if (a.launches == b.launches)
     figures.push_back({"launch calls of the host", As::count, count(a.launch_calls), count(b.launch_calls)});
@@ -79,7 +79,7 @@ std::vector<Compared> compared(const Profile& a, const Profile& b, bool with_idl
   return figures;
 }
 
-std::vector<Compared> compared(const HostProfile& a, const HostProfile& b) {
+std::vector<ProfileChange> compared(const HostProfile& a, const HostProfile& b) {
   const auto count = [](std::uint64_t one, std::uint64_t other) { return static_cast<double>(one + other); };
   return {{"user CPU time", As::time_ms, a.user_ms, b.user_ms},
           {"system CPU time", As::time_ms, a.system_ms, b.system_ms},
@@ -110,7 +110,7 @@ bool as_timed(const VariantResult& variant) {
 std::string profile_difference(const Profile& before, const Profile& after, bool with_idle) {
   const bool of_host = before.host && after.host;
   std::vector<std::string> changes;
-  for (const Compared& figure : of_host ? compared(*before.host, *after.host) : compared(before, after, with_idle))
+  for (const ProfileChange& figure : of_host ? compared(*before.host, *after.host) : compared(before, after, with_idle))
     if (differs(figure) && changes.size() < most_changes)
       changes.push_back(
           fmt::format("{} {} -> {}", figure.name, text_of(figure.as, figure.before), text_of(figure.as, figure.after)));

@@ -162,9 +162,9 @@ void examine_library(Library library, const Surroundings& surroundings, Findings
 
 }  // namespace
 
-Level worst(const std::vector<Finding>& findings) {
+Level worst(const std::vector<Diagnosis>& findings) {
   Level level = Level::ok;
-  for (const Finding& finding : findings) level = std::max(level, finding.level);
+  for (const Diagnosis& finding : findings) level = std::max(level, finding.level);
   return level;
 }
 
@@ -177,7 +177,7 @@ std::vector<fs::path> toolkit_homes(const fs::path& root) {
   return homes;
 }
 
-std::vector<Finding> examine(const Machine& machine, const Surroundings& surroundings) {
+std::vector<Diagnosis> examine(const Machine& machine, const Surroundings& surroundings) {
   Findings findings;
   std::error_code unreadable;
   // Without it most of the rest would be wrong: no driver, no memory, no CUDA device.

@@ -20,14 +20,14 @@ namespace aisp::machine {
 enum class Level { ok, info, warning, problem };
 constexpr base::Words<4> words_of(Level) { return {{"ok", "info", "warning", "problem"}}; }
 
-struct Finding {
+struct Diagnosis {
   std::string name;  // "driver", "gpu 0 clocks", "library cuBLAS"
   Level level = Level::ok;
   std::string what;
   std::string advice;  // never empty for warnings and problems
 };
 template <class Visitor>
-void describe(Finding& f, Visitor& visit) {
+void describe(Diagnosis& f, Visitor& visit) {
   visit("name", f.name);
   visit("level", f.level);
   visit("what", f.what);
@@ -48,11 +48,11 @@ struct Surroundings {
 // Toolkits may be in these folders, the first one counts.
 std::vector<std::filesystem::path> toolkit_homes(const std::filesystem::path& root = "/");
 
-using Findings = std::vector<Finding>;
+using Findings = std::vector<Diagnosis>;
 Findings examine(const Machine& machine, const Surroundings& surroundings = {});
 // Its parts.
 void examine_gpu(const Gpu& gpu, const Surroundings& surroundings, Findings& findings);
 void examine_host(const Machine& machine, const Surroundings& surroundings, Findings& findings);
-Level worst(const std::vector<Finding>& findings);
+Level worst(const std::vector<Diagnosis>& findings);
 
 }  // namespace aisp::machine

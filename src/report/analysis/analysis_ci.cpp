@@ -33,12 +33,11 @@ std::string finding_of(const AnalysisRow& row) {
   return std::string{to_string(row.finding)} + (row.confirmed ? " (confirmed)" : "");
 }
 
-std::string test_case(const AnalysisRow& row, const evidence::AnalysisOptions& options) {
+std::string test_case(const AnalysisRow& row) {
   std::string body;
   const std::string message = xml_escaped(finding_of(row) + ": " + numbers_of(row));
   if (is_error(row)) body = fmt::format(R"(<error type="{}" message="{}"/>)", to_string(row.finding), message);
-  else if (counts_as_regression(row, options))
-    body = fmt::format(R"(<failure type="{}" message="{}"/>)", to_string(row.finding), message);
+  else if (row.counts_as_regression) body = fmt::format(R"(<failure type="{}" message="{}"/>)", to_string(row.finding), message);
   else if (row.finding == Finding::skipped) body = fmt::format(R"(<skipped message="{}"/>)", xml_escaped(row.detail));
   else body = fmt::format("<system-out>{}</system-out>", message);
   const double seconds = row.median_ms.value_or(0) / 1000;
@@ -53,9 +52,9 @@ std::string junit_xml(const evidence::Analysis& analysis) {
   std::string cases;
   for (const AnalysisRow& row : analysis.rows) {
     if (is_error(row)) ++errors;
-    else if (counts_as_regression(row, analysis.options)) ++failures;
+    else if (row.counts_as_regression) ++failures;
     else if (row.finding == Finding::skipped) ++skipped;
-    cases += test_case(row, analysis.options);
+    cases += test_case(row);
   }
   const std::string counts = fmt::format(R"(tests="{}" failures="{}" errors="{}")", analysis.rows.size(), failures, errors);
   return fmt::format(
@@ -67,7 +66,7 @@ std::string junit_xml(const evidence::Analysis& analysis) {
 std::string github_annotations(const evidence::Analysis& analysis) {
   std::string errors, warnings;
   for (const AnalysisRow& row : analysis.rows) {
-    const bool error = is_error(row) || counts_as_regression(row, analysis.options);
+    const bool error = is_error(row) || row.counts_as_regression;
     if (!error && !is_warning(row)) continue;
     (error ? errors : warnings) +=
         fmt::format("::{} title={}::{}\n", error ? "error" : "warning",

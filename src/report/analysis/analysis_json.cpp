@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "evidence/json.hpp"
 #include "report/analysis/analysis.hpp"
+#include "report/quote.hpp"
 
 namespace aisp::report {
 namespace {
@@ -14,43 +15,55 @@ namespace {
 using evidence::AnalysisRow;
 using nlohmann::json;
 
-json number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
+// A column of proof_of_benefit.csv: a member of a row's JSON, by default of its name, or its change from another one in percent.
+struct ProofColumn {
+  const char* name;
+  const char* member = "";
+  const char* before = "";
+};
 
-void put(json& to, const char* name, const std::optional<double>& value) {
-  if (value) to[name] = number(*value);
+constexpr ProofColumn proof_columns[] = {{"target"},
+                                         {"variant"},
+                                         {"lesson"},
+                                         {"best"},
+                                         {"hardware"},
+                                         {"machine"},
+                                         {"finding"},
+                                         {"would_be"},
+                                         {"confirmed"},
+                                         {"measurements"},
+                                         {"speedup", "speedup/value"},
+                                         {"speedup_low", "speedup/low"},
+                                         {"speedup_high", "speedup/high"},
+                                         {"expected_speedup", "expected/value"},
+                                         {"expected_low", "expected/low"},
+                                         {"expected_high", "expected/high"},
+                                         {"speedup_change_percent", "speedup/value", "expected/value"},
+                                         {"median_ms"},
+                                         {"expected_median_ms"},
+                                         {"median_change_percent", "median_ms", "expected_median_ms"},
+                                         {"baseline_median_ms"},
+                                         {"expected_baseline_median_ms"},
+                                         {"baseline_change_percent", "baseline_median_ms", "expected_baseline_median_ms"},
+                                         {"percent_of_floor", "floor_percent"},
+                                         {"gpu_busy_percent"},
+                                         {"run_id"},
+                                         {"detail"}};
+
+json member_of(const json& row, std::string_view path) { return row.value(json::json_pointer{fmt::format("/{}", path)}, json{}); }
+
+std::string proof_field(const json& row, const ProofColumn& column) {
+  const std::string_view before = column.before;
+  json value = member_of(row, *column.member == 0 ? column.name : column.member);
+  if (const json from = member_of(row, before); !before.empty())
+    value =
+        value.is_number() && from.is_number() ? json(evidence::change_percent(from.get<double>(), value.get<double>())) : json{};
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  return value.is_number() && std::isfinite(value.get<double>()) ? fmt::format("{:.9g}", value.get<double>()) : std::string{};
 }
 
-void put(json& to, const char* name, const std::optional<evidence::Range>& range) {
-  if (range) to[name] = {{"value", number(range->value)}, {"low", number(range->low)}, {"high", number(range->high)}};
-}
-
-json row_json(const AnalysisRow& row, const evidence::AnalysisOptions& options) {
-  json result{{"target", row.target},
-              {"variant", row.variant},
-              {"lesson", row.lesson},
-              {"best", row.best},
-              {"hardware", row.hardware},
-              {"machine", row.machine},
-              {"finding", to_string(row.finding)},
-              {"would_be", row.would_be ? to_string(*row.would_be) : ""},
-              {"confirmed", row.confirmed},
-              {"counts_as_regression", counts_as_regression(row, options)},
-              {"lost_coverage", row.lost_coverage},
-              {"measurements", row.measurements},
-              {"run_id", row.run_id},
-              {"detail", row.detail}};
-  put(result, "speedup", row.speedup);
-  put(result, "expected", row.expected);
-  put(result, "median_ms", row.median_ms);
-  put(result, "expected_median_ms", row.expected_median_ms);
-  put(result, "baseline_median_ms", row.baseline_median_ms);
-  put(result, "expected_baseline_median_ms", row.expected_baseline_median_ms);
-  put(result, "floor_percent", row.percent_of_floor);
-  put(result, "gpu_busy_percent", row.gpu_busy_percent);
-  return result;
-}
-
-// Rows of one name: a repetition for each timed sample, of which its compare.py makes a U test, and the aggregates behind them.
+// Rows of one name: a repetition for each timed sample, of which its compare.py makes a U test, and the aggregates after them.
 // It prints whole numbers, which milliseconds would not fill, and wants a CPU time too: none is measured, so both are the same.
 void add_google_rows(const evidence::PairResult& pair, const evidence::VariantResult& variant, json& rows) {
   const std::string name = pair.target + "/" + variant.name;
@@ -62,8 +75,8 @@ void add_google_rows(const evidence::PairResult& pair, const evidence::VariantRe
                                   {"repetitions", samples_ms.size()},
                                   {"threads", 1},
                                   {"iterations", 1},
-                                  {"real_time", number(time_ms * 1e3)},
-                                  {"cpu_time", number(time_ms * 1e3)},
+                                  {"real_time", time_ms * 1e3},
+                                  {"cpu_time", time_ms * 1e3},
                                   {"time_unit", "us"}});
   };
   for (std::size_t i = 0; i < samples_ms.size(); ++i) {
@@ -83,8 +96,6 @@ void add_google_rows(const evidence::PairResult& pair, const evidence::VariantRe
 }  // namespace
 
 std::string analysis_json(const evidence::Analysis& analysis) {
-  json rows = json::array();
-  for (const AnalysisRow& row : analysis.rows) rows.push_back(row_json(row, analysis.options));
   const json document{{"schema_version", evidence::schema_version},
                       {"runs", analysis.runs},
                       {"threshold_percent", analysis.options.threshold * 100},
@@ -92,8 +103,19 @@ std::string analysis_json(const evidence::Analysis& analysis) {
                       {"require_confirmation", analysis.options.require_confirmation},
                       {"exit_status", static_cast<int>(exit_status(analysis))},
                       {"warnings", analysis.warnings},
-                      {"rows", std::move(rows)}};
+                      {"rows", analysis.rows}};
   return evidence::json_text(document, 2) + '\n';
+}
+
+std::string proof_of_benefit_csv(const evidence::Analysis& analysis) {
+  std::vector<std::string> fields;
+  for (const ProofColumn& column : proof_columns) fields.emplace_back(column.name);
+  std::string text = csv_line(fields);
+  for (const json row : analysis.rows) {
+    std::ranges::transform(proof_columns, fields.begin(), [&](const ProofColumn& each) { return proof_field(row, each); });
+    text += csv_line(fields);
+  }
+  return text;
 }
 
 std::string github_action_benchmark(const evidence::Analysis& analysis) {
@@ -103,7 +125,7 @@ std::string github_action_benchmark(const evidence::Analysis& analysis) {
     const double half = (row.speedup->high - row.speedup->low) / 2;
     entries.push_back({{"name", fmt::format("{} {} ({})", row.target, row.variant, row.hardware)},
                        {"unit", "x"},
-                       {"value", number(row.speedup->value)},
+                       {"value", row.speedup->value},
                        {"range", fmt::format("± {:.3g}", half)},
                        {"extra", fmt::format("{}\nmedian {:.6g} ms", to_string(row.finding), row.median_ms.value_or(0))}});
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -9,7 +8,6 @@
 #include "base/text.hpp"
 #include "report/analysis/analysis.hpp"
 #include "report/numbers.hpp"
-#include "report/quote.hpp"
 
 namespace aisp::report {
 namespace {
@@ -48,19 +46,6 @@ std::string hardware_text(const AnalysisRow& row, bool several_machines) {
   return several_machines && !row.machine.empty() ? fmt::format("{} ({})", row.hardware, row.machine) : row.hardware;
 }
 
-std::string number_text(const std::optional<double>& value) {
-  return value && std::isfinite(*value) ? fmt::format("{:.9g}", *value) : std::string{};
-}
-
-void add_range(const std::optional<evidence::Range>& range, std::vector<std::string>& fields) {
-  for (const auto member : {&evidence::Range::value, &evidence::Range::low, &evidence::Range::high})
-    fields.push_back(range ? number_text((*range).*member) : std::string{});
-}
-
-std::string changed(const std::optional<double>& before, const std::optional<double>& after) {
-  return before && after ? number_text(evidence::change_percent(*before, *after)) : std::string{};
-}
-
 constexpr std::size_t many_rows = 3;
 
 // A finding with its detail, and how many rows say so.
@@ -73,59 +58,6 @@ SaidByMany said_by_many(const evidence::Analysis& analysis) {
     if (!row.detail.empty()) ++said[{row.finding, row.detail}];
   std::erase_if(said, [](const auto& one) { return one.second < many_rows; });
   return said;
-}
-
-constexpr auto csv_columns = std::to_array<const char*>({
-    "target",
-    "variant",
-    "lesson",
-    "best",
-    "hardware",
-    "machine",
-    "finding",
-    "would_be",
-    "confirmed",
-    "measurements",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "expected_speedup",
-    "expected_low",
-    "expected_high",
-    "speedup_change_percent",
-    "median_ms",
-    "expected_median_ms",
-    "median_change_percent",
-    "baseline_median_ms",
-    "expected_baseline_median_ms",
-    "baseline_change_percent",
-    "percent_of_floor",
-    "gpu_busy_percent",
-    "run_id",
-    "detail",
-});
-
-std::vector<std::string> csv_fields(const AnalysisRow& row) {
-  std::vector<std::string> fields{row.target,
-                                  row.variant,
-                                  row.lesson ? "true" : "false",
-                                  row.best ? "true" : "false",
-                                  row.hardware,
-                                  row.machine,
-                                  std::string{to_string(row.finding)},
-                                  row.would_be ? std::string{to_string(*row.would_be)} : std::string{},
-                                  row.confirmed ? "true" : "false",
-                                  std::to_string(row.measurements)};
-  add_range(row.speedup, fields);
-  add_range(row.expected, fields);
-  fields.push_back(row.speedup && row.expected ? changed(row.expected->value, row.speedup->value) : std::string{});
-  for (const auto& field :
-       {number_text(row.median_ms), number_text(row.expected_median_ms), changed(row.expected_median_ms, row.median_ms),
-        number_text(row.baseline_median_ms), number_text(row.expected_baseline_median_ms),
-        changed(row.expected_baseline_median_ms, row.baseline_median_ms), number_text(row.percent_of_floor),
-        number_text(row.gpu_busy_percent), row.run_id, row.detail})
-    fields.push_back(field);
-  return fields;
 }
 
 }  // namespace
@@ -171,12 +103,6 @@ std::string analysis_summary(const evidence::Analysis& analysis) {
   }
   return fmt::format("{}: {}; {} compared with an expectation\n", base::plural(analysis.rows.size(), "row"),
                      parts.empty() ? "nothing" : base::join(parts, ", "), compared);
-}
-
-std::string proof_of_benefit_csv(const evidence::Analysis& analysis) {
-  std::string text = csv_line({csv_columns.begin(), csv_columns.end()});
-  for (const AnalysisRow& row : analysis.rows) text += csv_line(csv_fields(row));
-  return text;
 }
 
 }  // namespace aisp::report

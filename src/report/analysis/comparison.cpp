@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/analysis/comparison.hpp"
+#include "report/analysis/analysis.hpp"
 
 #include <fmt/format.h>
 
@@ -46,8 +46,8 @@ std::string range_text(const evidence::Range& range, std::string_view unit) {
 
 std::string change_percent_text(double percent) { return std::isfinite(percent) ? fmt::format("{:+.1f} %", percent) : "-"; }
 
-// A change that processes may differ by is slight only if it is small, too.
-std::string word_for(const MetricChange& metric, double threshold) {
+// Calls a change that processes may differ by slight only if it is small, too.
+std::string finding_text(const MetricChange& metric, double threshold) {
   const bool is_large = std::isfinite(metric.change_percent) && std::fabs(metric.change_percent) >= threshold * 100;
   if (metric.change == Change::slightly_worse) return is_large ? "perhaps worse" : "slightly worse";
   if (metric.change == Change::slightly_better) return is_large ? "perhaps better" : "slightly better";
@@ -55,23 +55,22 @@ std::string word_for(const MetricChange& metric, double threshold) {
 }
 
 std::string change_text(const MetricChange& metric, double threshold, const base::Painter& paint) {
-  const bool worse = metric.change == Change::worse || metric.change == Change::slightly_worse;
   const base::Style bad = metric.is_regression ? base::Style::red : base::Style::yellow;
-  std::string word = word_for(metric, threshold);
+  std::string word = finding_text(metric, threshold);
   const std::string detail =
       metric.detail.empty() && word.starts_with("perhaps") ? "processes of equal code may differ by as much" : metric.detail;
-  if (metric.change != Change::same) word = paint(worse ? bad : base::Style::green, word);
+  if (metric.change != Change::same) word = paint(is_loss(metric.change) ? bad : base::Style::green, word);
   return detail.empty() ? word : word + ": " + detail;
 }
 
-// Reasons and manifests say what they like, so every line goes through here.
+// Reasons and manifests may hold any text, so every line goes through here.
 void add_line(const std::string& line, std::string& text) { text += base::on_screen(line) + '\n'; }
 
 void add_list(const std::string& title, const std::vector<std::string>& targets, std::string& text) {
   if (!targets.empty()) add_line(fmt::format("{}: {}", title, base::join(targets, ", ")), text);
 }
 
-void add_causes(const std::vector<evidence::Difference>& causes, std::string& text) {
+void add_causes(const std::vector<evidence::ManifestDifference>& causes, std::string& text) {
   for (std::size_t i = 0; i < causes.size() && i < most_causes; ++i)
     add_line(fmt::format("  {}: {} -> {}", causes[i].field, base::one_line(causes[i].before, longest_cause),
                          base::one_line(causes[i].after, longest_cause)),
@@ -85,8 +84,8 @@ std::string short_name(const std::string& side) {
   return name.empty() ? side : name;
 }
 
-// Nothing where no digests could be compared.
-std::string outputs_text(const evidence::Comparison& comparison) {
+// Empty if no digests could be compared.
+std::string outputs_text(const evidence::RunComparison& comparison) {
   if (comparison.outputs.empty())
     return comparison.equal_outputs == 0
                ? std::string{}
@@ -100,57 +99,9 @@ std::string outputs_text(const evidence::Comparison& comparison) {
   return text;
 }
 
-json outputs_json(const evidence::Comparison& comparison) {
-  json array = json::array();
-  for (const evidence::OutputChange& output : comparison.outputs)
-    array.push_back({{"target", output.target},
-                     {"variant", output.variant},
-                     {"output", output.output},
-                     {"bitwise_repeatable", output.repeatable}});
-  return array;
-}
-
-json finite_or_null(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
-
-json range_json(const evidence::Range& range) {
-  return {{"value", finite_or_null(range.value)}, {"low", finite_or_null(range.low)}, {"high", finite_or_null(range.high)}};
-}
-
-json causes_json(const std::vector<evidence::Difference>& causes) {
-  json array = json::array();
-  for (const evidence::Difference& cause : causes)
-    array.push_back({{"field", cause.field}, {"before", cause.before}, {"after", cause.after}});
-  return array;
-}
-
-json samples_json(const std::vector<double>& samples) {
-  json array = json::array();
-  for (const double sample : samples) array.push_back(finite_or_null(sample));
-  return array;
-}
-
-json metric_json(const MetricChange& metric, bool raw) {
-  json object = {{"target", metric.target},
-                 {"variant", metric.variant},
-                 {"metric", metric.metric},
-                 {"unit", metric.unit},
-                 {"better", metric.better == evidence::Direction::higher ? "higher" : "lower"},
-                 {"before", range_json(metric.before)},
-                 {"after", range_json(metric.after)},
-                 {"change_percent", finite_or_null(metric.change_percent)},
-                 {"change", to_string(metric.change)},
-                 {"is_regression", metric.is_regression},
-                 {"detail", metric.detail}};
-  if (raw) {
-    object["before_raw"] = samples_json(metric.before_raw);
-    object["after_raw"] = samples_json(metric.after_raw);
-  }
-  return object;
-}
-
 }  // namespace
 
-std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison& comparison, bool all, double threshold,
+std::vector<std::vector<std::string>> comparison_rows(const evidence::RunComparison& comparison, bool all,
                                                       const base::Painter& paint) {
   const bool runs = comparison.run.empty();
   std::vector<std::vector<std::string>> rows{
@@ -159,17 +110,17 @@ std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison
     if (all || metric.change != Change::same)
       rows.push_back({metric.target, metric.variant, metric.metric, range_text(metric.before, metric.unit),
                       range_text(metric.after, metric.unit), change_percent_text(metric.change_percent),
-                      change_text(metric, threshold, paint)});
+                      change_text(metric, comparison.threshold, paint)});
   return rows;
 }
 
-std::string comparison_heading(const evidence::Comparison& comparison) {
+std::string comparison_heading(const evidence::RunComparison& comparison) {
   if (comparison.machine_differences.empty()) return {};
   return fmt::format("Two machines ({}): what the host decides is shown and not judged\n",
                      base::without_controls(base::join(comparison.machine_differences, "; ")));
 }
 
-std::string comparison_notes(const evidence::Comparison& comparison) {
+std::string comparison_notes(const evidence::RunComparison& comparison) {
   std::string text;
   for (const evidence::StatusChange& status : comparison.statuses)
     add_line(fmt::format("{}: {} -> {}{}", status.target, to_string(status.before), to_string(status.after),
@@ -187,11 +138,11 @@ std::string comparison_notes(const evidence::Comparison& comparison) {
   return text;
 }
 
-std::string comparison_title(const evidence::Comparison& comparison) {
+std::string comparison_title(const evidence::RunComparison& comparison) {
   return base::on_screen(fmt::format("{} compared with {}", short_name(comparison.after), short_name(comparison.before)));
 }
 
-std::string overall_text(const evidence::Comparison& comparison) {
+std::string overall_text(const evidence::RunComparison& comparison) {
   const evidence::Overall all = evidence::overall(comparison);
   if (all.kernels == 0) return {};
   std::string text = fmt::format("{} is {}x {} over {}", short_name(comparison.after), base::significant(all.geometric_mean),
@@ -202,55 +153,15 @@ std::string overall_text(const evidence::Comparison& comparison) {
   return base::on_screen(text) + '\n';
 }
 
-namespace {
-
-json overall_json(const evidence::Overall& all) {
-  if (all.kernels == 0) return nullptr;
-  return {{"kernels", all.kernels},
-          {"pairs", all.pairs},
-          {"geometric_mean", finite_or_null(all.geometric_mean)},
-          {"least", finite_or_null(all.least)},
-          {"least_of", all.least_of},
-          {"most", finite_or_null(all.most)},
-          {"most_of", all.most_of}};
-}
-
-json as_json(const evidence::Comparison& comparison, double threshold, bool raw) {
-  json metrics = json::array(), statuses = json::array(), sizes = json::array();
-  for (const MetricChange& metric : comparison.metrics) metrics.push_back(metric_json(metric, raw));
-  for (const evidence::StatusChange& status : comparison.statuses)
-    statuses.push_back({{"target", status.target},
-                        {"before", to_string(status.before)},
-                        {"after", to_string(status.after)},
-                        {"reason", status.reason}});
-  for (const evidence::SizeChange& size : comparison.sizes)
-    sizes.push_back({{"target", size.target}, {"before", size.before}, {"after", size.after}});
-  return {{"schema_version", evidence::schema_version},
-          {"before", comparison.before},
-          {"after", comparison.after},
-          {"run", comparison.run},
-          {"threshold_percent", threshold * 100},
-          {"same_hardware", comparison.same_hardware},
-          {"machine_differences", comparison.machine_differences},
-          {"metrics", std::move(metrics)},
-          {"statuses", std::move(statuses)},
-          {"sizes_changed", std::move(sizes)},
-          {"outputs_changed", outputs_json(comparison)},
-          {"outputs_equal", comparison.equal_outputs},
-          {"only_before", comparison.only_before},
-          {"only_after", comparison.only_after},
-          {"source_changed", comparison.source_changed},
-          {"causes", causes_json(comparison.causes)},
-          {"overall", overall_json(evidence::overall(comparison))}};
-}
-
-}  // namespace
-
-std::string comparison_json(const std::vector<evidence::Comparison>& comparisons, double threshold, bool raw) {
-  if (comparisons.size() == 1) return evidence::json_text(as_json(comparisons.front(), threshold, raw), 2) + '\n';
-  json list = json::array();
-  for (const evidence::Comparison& comparison : comparisons) list.push_back(as_json(comparison, threshold, raw));
-  return evidence::json_text(json{{"schema_version", evidence::schema_version}, {"comparisons", std::move(list)}}, 2) + '\n';
+std::string comparison_json(const std::vector<evidence::RunComparison>& comparisons, bool raw) {
+  json list = comparisons;
+  if (!raw)
+    for (json& comparison : list)
+      for (json& metric : comparison["metrics"])
+        for (const char* samples : {"before_raw", "after_raw"}) metric.erase(samples);
+  const json document =
+      list.size() == 1 ? list.front() : json{{"schema_version", evidence::schema_version}, {"comparisons", std::move(list)}};
+  return evidence::json_text(document, 2) + '\n';
 }
 
 std::vector<std::vector<std::string>> history_rows(const std::vector<evidence::Series>& history, bool all) {
@@ -293,30 +204,8 @@ std::string history_notes(const std::vector<evidence::Series>& history) {
          "days raises false alarms.\n";
 }
 
-static json step_json(const evidence::SeriesStep& step) {
-  return {{"run_id", step.run_id},   {"before", finite_or_null(step.before)}, {"after", finite_or_null(step.after)},
-          {"p_value", step.p_value}, {"source_changed", step.source_changed}, {"causes", causes_json(step.causes)}};
-}
-
 std::string history_json(const std::vector<evidence::Series>& history) {
-  json all = json::array();
-  for (const evidence::Series& series : history) {
-    json points = json::array(), steps = json::array(), recent = nullptr;
-    for (std::size_t i = 0; i < series.values.size(); ++i)
-      points.push_back({{"run_id", series.run_ids[i]}, {"value", finite_or_null(series.values[i])}});
-    for (const evidence::SeriesStep& step : series.steps) steps.push_back(step_json(step));
-    if (series.recent) recent = step_json(*series.recent);
-    all.push_back({{"target", series.target},
-                   {"variant", series.variant},
-                   {"hardware", series.hardware},
-                   {"machine", series.machine},
-                   {"quantity", to_string(series.quantity)},
-                   {"points", std::move(points)},
-                   {"days", series.days},
-                   {"steps", std::move(steps)},
-                   {"recent", std::move(recent)}});
-  }
-  return evidence::json_text(json{{"schema_version", evidence::schema_version}, {"series", std::move(all)}}, 2) + '\n';
+  return evidence::json_text(json{{"schema_version", evidence::schema_version}, {"series", history}}, 2) + '\n';
 }
 
 }  // namespace aisp::report

@@ -102,7 +102,7 @@ std::map<std::string, std::string> versions_of(const std::map<std::string, std::
 
 std::vector<evidence::Setting> flat_configuration(const Configuration& configuration) {
   std::vector<evidence::Setting> list;
-  for (const Setting& setting : settings()) {
+  for (const SettingRow& setting : settings()) {
     const auto origin = configuration.origins.find(setting.name);
     const nlohmann::json value = setting.show(configuration);
     list.push_back({std::string{setting.name}, value.is_string() ? value.get<std::string>() : value.dump(),

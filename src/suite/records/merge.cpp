@@ -30,7 +30,7 @@ using evidence::RunRecord;
 
 struct ReadShard {
   RunRecord run;
-  evidence::Command command;
+  evidence::LogCommand command;
 };
 
 [[noreturn]] void refuse(const std::string& what) { throw Error{Exit::usage, "cannot merge " + what}; }
@@ -46,7 +46,7 @@ ReadShard read_shard(const fs::path& folder) {
   if (number.index < 1 || number.index > number.count)
     refuse(fmt::format("{}: there is no shard {}; the file was changed by hand", folder.string(), to_string(number)));
   const auto header = evidence::try_read_log_header(folder / evidence::results_log_file);
-  shard.command = header ? header->command : evidence::Command::run;
+  shard.command = header ? header->command : evidence::LogCommand::run;
   return shard;
 }
 

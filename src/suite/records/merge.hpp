@@ -14,7 +14,7 @@ namespace aisp::suite {
 struct MergedRun {
   evidence::Manifest manifest;
   evidence::SuiteResult suite;
-  evidence::Command command = evidence::Command::run;
+  evidence::LogCommand command = evidence::LogCommand::run;
   std::vector<evidence::RunRecord> shards;  // in their order
   std::vector<std::string> missing;         // targets without a result: their shard ended early
 };

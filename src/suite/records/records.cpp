@@ -31,7 +31,7 @@ std::string log_text(const fs::path& file) {
 evidence::ResultsLog read_earlier(const std::string& text, const std::string& run_id, const fs::path& file) {
   if (evidence::is_unfinished_header(text, run_id)) return {};
   evidence::ResultsLog log = evidence::parse_results_log(text, file.string());
-  if (log.command != evidence::Command::run)
+  if (log.command != evidence::LogCommand::run)
     throw base::Error{base::Exit::usage,
                       fmt::format("cannot continue {}: aisp {} made it, which times nothing; start a run of its own",
                                   file.parent_path().string(), to_string(log.command))};
@@ -96,10 +96,10 @@ Records::Records(const fs::path& folder, const std::string& run_id, const Task& 
   lines_ = whole;
   log_.emplace(folder_ / evidence::results_log_file);
   if (lines_.empty())
-    append(
-        evidence::header_line({.run_id = run_id,
-                               .started_utc = manifest_.started_utc,
-                               .command = task.configuration.verify_only ? evidence::Command::verify : evidence::Command::run}));
+    append(evidence::header_line(
+        {.run_id = run_id,
+         .started_utc = manifest_.started_utc,
+         .command = task.configuration.verify_only ? evidence::LogCommand::verify : evidence::LogCommand::run}));
 }
 
 void Records::write_settings() const {

@@ -54,7 +54,7 @@ constexpr std::size_t largest_configuration_bytes = std::size_t{64} << 20;
 Resumed take_settings(const nlohmann::json& json) {
   Resumed resumed;
   json.at("targets").get_to(resumed.targets);
-  for (const Setting& setting : settings()) {
+  for (const SettingRow& setting : settings()) {
     // The run's place is known, and the name of a new one has no meaning here.
     if (setting.name == "artifacts-dir" || setting.name == "run-id") continue;
     const auto found = json.find(std::string{setting.name});

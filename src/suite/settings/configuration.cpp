@@ -17,9 +17,9 @@
 namespace aisp::suite {
 namespace {
 
-const Setting& find_setting(std::string_view name, std::string_view origin) {
+const SettingRow& find_setting(std::string_view name, std::string_view origin) {
   std::vector<std::string> names;
-  for (const Setting& setting : settings()) {
+  for (const SettingRow& setting : settings()) {
     if (setting.name == name) return setting;
     names.emplace_back(setting.name);
   }
@@ -63,7 +63,7 @@ nlohmann::json overrides_of(const Configuration& configuration, const pair::Entr
 void apply(Configuration& configuration, std::string_view name, const std::vector<std::string>& values, std::string_view origin,
            std::string_view place) {
   if (place.empty()) place = origin;
-  const Setting& setting = find_setting(name, place);
+  const SettingRow& setting = find_setting(name, place);
   try {
     setting.set(configuration, values);
   } catch (const std::invalid_argument& error) {
@@ -144,7 +144,7 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
 
 nlohmann::json effective(const Configuration& configuration, std::span<const pair::Entry* const> selected) {
   nlohmann::json json = nlohmann::json::object();
-  for (const Setting& setting : settings())
+  for (const SettingRow& setting : settings())
     json[std::string{setting.name}] = {{"value", setting.show(configuration)},
                                        {"origin", std::string{origin_of(configuration, setting.name)}}};
   nlohmann::json pairs = nlohmann::json::object();

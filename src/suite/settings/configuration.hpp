@@ -40,7 +40,7 @@ struct Configuration : run::Settings {
 };
 
 // One setting, given by a flag (--name) or in a file (name = value).
-struct Setting {
+struct SettingRow {
   std::string_view name;   // "timeout-multiplier"
   std::string_view value;  // its value's placeholder in the help, "N"; empty: a switch
   std::string_view help;
@@ -49,7 +49,7 @@ struct Setting {
   nlohmann::json (*show)(const Configuration& configuration);
   std::string_view alone{};  // the value of a flag that is given without one; empty: it takes one
 };
-std::span<const Setting> settings();
+std::span<const SettingRow> settings();
 
 // Sets one value and notes its origin ("flag", "aisp.toml"). Throws base::Error (usage) that names the setting, the value and
 // valid ones; for an unknown name, the nearest one. `place`, if given, is more precise than `origin` ("aisp.toml:3").

@@ -140,7 +140,7 @@ double target_ms(const Values& values) { return number_between(values, 0.0, 1e9,
 constexpr const char* whole_number = "must be a whole number from 1 to 1000000";
 constexpr const char* warmup_number = "must be a whole number from 0 to 1000000";
 
-const Setting all_settings[] = {
+const SettingRow all_settings[] = {
     {"mode", "MODE", "how samples are timed: events, kernel, do_bench or timer", false,
      [](Configuration& c, const Values& v) { c.mode = parse_mode(single(v)); },
      [](const Configuration& c) { return nlohmann::json(to_string(c.mode)); }},
@@ -230,7 +230,7 @@ const Setting all_settings[] = {
 
 }  // namespace
 
-std::span<const Setting> settings() { return all_settings; }
+std::span<const SettingRow> settings() { return all_settings; }
 
 double parse_duration(std::string_view text) {
   constexpr const char* right = "must be a time, as in 90s, 5m or 1.5h";

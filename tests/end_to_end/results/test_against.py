@@ -48,6 +48,8 @@ class Against(EndToEnd):
         self.assertIn("slower: ch90:slowed", finished.out)
         self.assertRegex(finished.out, r"ch90:slowed +doubled +time .*worse")
         self.assertIn("measuring both again", finished.err)
+        comparison = json.loads((finished.folder / "against/comparison.json").read_text())
+        self.assertIn(("doubled", "time"), {(metric["variant"], metric["metric"]) for metric in comparison["metrics"] if metric["is_regression"]})
         self.assertEqual((self.work / "calls").read_text().split(), ["__handshake"] + ["__child"] * 4)
         reruns = list(finished.folder.glob("confirmation_2*"))
         self.assertEqual(len(reruns), 1)
