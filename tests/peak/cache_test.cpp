@@ -47,7 +47,8 @@ TEST_F(PeakCache, HoldsFilesThatCleanKnows) {
   Key host = sample().key;
   host.of = key_of_host;
   for (const auto& file : {cache_file<Record>("/cache", host), cache_file<Levels>("/cache", host),
-                           cache_file<Record>("/cache", sample().key), cache_file<Levels>("/cache", sample().key)})
+                           cache_file<Record>("/cache", sample().key), cache_file<Levels>("/cache", sample().key),
+                           cache_file<Fabric>("/cache", sample().key)})
     EXPECT_TRUE(std::regex_match(file.lexically_relative("/cache").string(), ours)) << file;
 }
 

@@ -24,6 +24,6 @@ std::string script(std::string_view name);
 std::filesystem::path cache_folder();
 // The files that src/peak/cache.cpp and src/compile/store.cpp keep below it, as a regular expression: `aisp clean` removes them
 // and nothing else, because that place may hold anything, as a clone called aisp.
-inline constexpr const char* cached_files = "peak/(levels-)?(gpu|host)-[0-9a-f]{16}\\.json|kernels/[0-9a-f]{64}\\.code";
+inline constexpr const char* cached_files = "peak/(levels-|links-)?(gpu|host)-[0-9a-f]{16}\\.json|kernels/[0-9a-f]{64}\\.code";
 
 }  // namespace aisp::base
