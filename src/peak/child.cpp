@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/json_fields.hpp"
 #include "base/system/clock.hpp"
 #include "base/system/crash_trace.hpp"
 #include "base/system/files.hpp"
@@ -24,40 +25,32 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array part_words{"all", "chip", "links"};  // in the order of Part
-
 // A first `aisp run` waits for the quick variant: what is not begun by then is left to `aisp peak`.
-double quick_time_s(Part part) {
+double quick_time_s(FigurePart part) {
   constexpr std::array limits_s{9.0, 7.0, 2.0};
   return limits_s.at(static_cast<std::size_t>(part));
-}
-
-Part part_from(const std::string& word) {
-  const auto found = std::ranges::find(part_words, word);
-  if (found == part_words.end()) throw base::Error{base::Exit::usage, "unknown part '" + word + "'"};
-  return static_cast<Part>(found - part_words.begin());
 }
 
 void write_line(int fd, const json& value) {
   base::write_all(fd, evidence::json_text(value) + '\n');  // it fails where the parent is gone
 }
 
-void measure_gpu(const std::vector<std::string>& gpus, Part part, bool quick, const Teller& teller) {
+void measure_gpu(const std::vector<std::string>& gpus, FigurePart part, bool quick, const Teller& teller) {
   // Before the first CUDA call of this process.
   setenv("CUDA_VISIBLE_DEVICES", base::join(gpus, ",").c_str(), 1);
   Bench bench{Device::gpu, quick ? 7 : 15, quick ? 0 : 2.0};
-  if (part != Part::links) measure_memory(bench, teller);
-  if (part != Part::chip) {
+  if (part != FigurePart::links) measure_memory(bench, teller);
+  if (part != FigurePart::chip) {
     measure_host_link(bench, teller);
     measure_latency(bench, teller);
     measure_peers(bench, teller);
   }
-  if (part != Part::links) measure_math(bench, teller);
+  if (part != FigurePart::links) measure_math(bench, teller);
   // Last: it starts threads of its own, and takes seconds.
-  if (part != Part::chip && !quick) measure_collectives(teller);
+  if (part != FigurePart::chip && !quick) measure_collectives(teller);
 }
 
-Levels measure_levels(const std::vector<std::string>& gpus) {
+MemoryLevels measure_levels(const std::vector<std::string>& gpus) {
   if (gpus.empty()) return measure_host_levels();
   setenv("CUDA_VISIBLE_DEVICES", gpus.front().c_str(), 1);
   Bench bench{Device::gpu, 5, 0};
@@ -67,32 +60,30 @@ Levels measure_levels(const std::vector<std::string>& gpus) {
 void tell_fabric(int result_fd, const std::vector<std::string>& gpus) {
   setenv("CUDA_VISIBLE_DEVICES", base::join(gpus, ",").c_str(), 1);
   const auto tell = [&](const Fabric& so_far, const std::string& next) {
-    write_line(result_fd, {{"fabric", so_far}, {"next", next}});
+    write_line(result_fd, {{"record", record_json({.fabric = so_far})}, {"next", next}});
   };
   tell(measure_fabric(tell), "");
 }
 
 struct Told {
-  Answer answer;
+  PeakRecord record;
   std::string next;  // what it was about to do
   bool done = false;
   std::vector<std::string> crash;  // where it died; base::stack_text reads it
 };
 
 // Takes lines as far as they are complete; `text` keeps the rest.
-void take_lines(std::string_view part, std::string& text, Told& told) {
-  Answer& answer = told.answer;
+void take_lines(std::string_view part, Subject subject, std::string& text, Told& told) {
   text += part;
   std::size_t end = 0;
   while ((end = text.find('\n')) != std::string::npos) {
     const json line = json::parse(text.substr(0, end), nullptr, false);
     text.erase(0, end + 1);
     if (!line.is_object()) continue;
-    if (line.contains("figure")) answer.figures.push_back(line.at("figure").get<Figure>());
-    if (line.contains("levels")) answer.levels = line.at("levels").get<Levels>();
-    if (line.contains("fabric")) answer.fabric = line.at("fabric").get<Fabric>();
+    if (line.contains("figure")) told.record.figures.push_back(line.at("figure").get<Figure>());
+    if (line.contains("record")) told.record = read_record(line.at("record"), subject);
     if (line.contains("next")) told.next = line.at("next").get<std::string>();
-    if (line.contains("trouble")) answer.trouble = line.at("trouble").get<std::string>();
+    if (line.contains("trouble")) told.record.partial = line.at("trouble").get<std::string>();
     if (line.contains("crash")) told.crash = line.at("crash").get<std::vector<std::string>>();
     told.done = told.done || line.contains("done");
   }
@@ -113,38 +104,46 @@ void Teller::figure(std::string_view id, const std::function<Figure()>& measure)
   tell_(figure);
 }
 
-// A line that is no figure.
-static Answer unreadable(const std::exception& error) {
-  return {.trouble = std::string{"the process that measures gave an unreadable answer: "} + error.what()};
+constexpr base::Words<3> words_of(Subject /*any*/) { return {{"figures", "levels", "fabric"}}; }
+constexpr base::Words<3> words_of(FigurePart /*any*/) { return {{"all", "chip", "links"}}; }
+
+template <class Visitor>
+static void describe(ChildRequest& r, Visitor& visit) {
+  visit("gpus", r.gpus);
+  visit("subject", r.subject);
+  visit("part", r.part);
+  visit("quick", r.quick);
+  visit("only", r.only);
 }
 
-Answer ask(const Request& request) try {
-  const json message{{"gpus", request.gpus},     {"part", part_words.at(static_cast<std::size_t>(request.part))},
-                     {"quick", request.quick},   {"levels", request.levels},
-                     {"fabric", request.fabric}, {"only", request.only}};
+static PeakRecord unreadable(const std::exception& error) {
+  return {.partial = std::string{"the process that measures gave an unreadable answer: "} + error.what()};
+}
+
+PeakRecord ask(const ChildRequest& request) try {
   Told told;
-  Answer& answer = told.answer;
+  std::string& trouble = told.record.partial;
   std::string text;
   const base::ChildOutcome outcome = base::ask({.executable = request.executable,
                                                 .command = "__peak",
-                                                .input = evidence::json_text(message),
+                                                .input = evidence::json_text(base::json_of(request)),
                                                 .limit_s = request.limit_s,
                                                 .interrupted = "interrupted; nothing was kept"},
-                                               [&](std::string_view part) { take_lines(part, text, told); });
+                                               [&](std::string_view part) { take_lines(part, request.subject, text, told); });
   if (!outcome.in_time) {
-    answer.trouble = "it was not done within " + base::human_duration(request.limit_s);
-    if (!told.next.empty()) answer.trouble += " (" + told.next + ")";
+    trouble = "it was not done within " + base::human_duration(request.limit_s);
+    if (!told.next.empty()) trouble += " (" + told.next + ")";
   }
-  if (told.done || !answer.trouble.empty()) return answer;
-  answer.trouble = "the process that measures ended early (" + outcome.end_text() + ")";
-  if (!told.next.empty()) answer.trouble += ", " + told.next;
+  if (told.done || !trouble.empty()) return told.record;
+  trouble = "the process that measures ended early (" + outcome.end_text() + ")";
+  if (!told.next.empty()) trouble += ", " + told.next;
   const std::string stack = base::stack_text(told.crash);
-  if (!stack.empty()) answer.trouble += ", it crashed in" + stack;
-  return answer;
+  if (!stack.empty()) trouble += ", it crashed in" + stack;
+  return told.record;
 } catch (const base::Error& error) {
   if (error.status() == base::Exit::interrupted) throw;
   if (error.status() == base::Exit::usage) return unreadable(error);
-  return {.trouble = error.what()};
+  return {.partial = error.what()};
 } catch (const std::exception& error) {
   return unreadable(error);
 }
@@ -152,21 +151,20 @@ Answer ask(const Request& request) try {
 int child_main(int result_fd) {
   base::trace_crashes(result_fd);
   const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
-  const json request = evidence::parse_json(text, "request");
-  const auto gpus = request.at("gpus").get<std::vector<std::string>>();
-  const Part part = part_from(request.at("part").get<std::string>());
-  const bool quick = request.at("quick").get<bool>();
+  ChildRequest request;
+  base::JsonReader::read(evidence::parse_json(text, "request"), request, "request");
+  const double time_s = request.quick && !request.gpus.empty() ? quick_time_s(request.part) : 1e9;
   const Teller teller{[&](const Figure& figure) {
                         write_line(result_fd, {{"figure", figure}});
                       },
-                      base::monotonic_s() + (quick && !gpus.empty() ? quick_time_s(part) : 1e9),
-                      request.at("only").get<std::vector<std::string>>()};
+                      base::monotonic_s() + time_s, request.only};
   try {
-    if (request.at("levels").get<bool>()) write_line(result_fd, {{"levels", measure_levels(gpus)}});
-    else if (request.at("fabric").get<bool>()) tell_fabric(result_fd, gpus);
-    else if (!gpus.empty()) measure_gpu(gpus, part, quick, teller);
+    if (request.subject == Subject::levels)
+      write_line(result_fd, {{"record", record_json({.levels = measure_levels(request.gpus)})}});
+    else if (request.subject == Subject::fabric) tell_fabric(result_fd, request.gpus);
+    else if (!request.gpus.empty()) measure_gpu(request.gpus, request.part, request.quick, teller);
     else {
-      Bench bench{Device::host, quick ? 5 : 15, 0};
+      Bench bench{Device::host, request.quick ? 5 : 15, 0};
       measure_host(bench, teller);
     }
     write_line(result_fd, {{"done", true}});

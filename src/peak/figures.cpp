@@ -3,14 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
-
-#include "peak/amounts.hpp"
 
 namespace aisp::peak {
 namespace {
-
-using nlohmann::json;
 
 constexpr Unit bytes = Unit::bytes_per_second, flop = Unit::flop_per_second, time = Unit::seconds;
 
@@ -41,9 +36,9 @@ constexpr std::array figures = {
     Known{figure_id::synchronize, "launch and synchronize", time},
     Known{figure_id::empty_kernel, "empty kernel", time},
     Known{figure_id::graph_node, "kernel after kernel in a graph", time},
-    Known{figure_id::host_read, "host memory read", bytes, true},
-    Known{figure_id::host_write, "host memory write", bytes, true},
-    Known{figure_id::host_copy, "host memory copy", bytes, true},
+    Known{figure_id::host_read, "host memory read", bytes},
+    Known{figure_id::host_write, "host memory write", bytes},
+    Known{figure_id::host_copy, "host memory copy", bytes},
 };
 
 }  // namespace
@@ -67,76 +62,9 @@ Key key_of(const machine::Gpu& gpu, const std::string& driver) {
 
 Key key_of(const machine::Host& host) { return {.of = std::string{key_of_host}, .model = host.cpu, .cpus = host.cpus_usable}; }
 
-const Figure* Record::find(std::string_view id) const {
-  for (const Figure& figure : figures)
-    if (figure.id == id && figure.measured()) return &figure;
-  return nullptr;
-}
-
-template <class Visitor>
-static void describe(Sustained& s, Visitor& visit) {
-  visit("value", s.value);
-  visit("duration_s", s.duration_s);
-  visit("sm_clock_mhz", s.sm_clock_mhz);
-  visit("power_w", s.power_w);
-  visit("throttle_reasons", s.throttle_reasons);
-}
-
-template <class Visitor>
-static void describe(Figure& f, Visitor& visit) {
-  visit("id", f.id);
-  visit("value", f.value);
-  visit("how", f.how);
-  visit("why_not", f.why_not);
-  visit("sustained", f.sustained);
-}
-
-template <class Visitor>
-static void describe(Key& k, Visitor& visit) {
-  visit("of", k.of);
-  visit("model", k.model);
-  visit("driver", k.driver);
-  visit("power_limit_w", k.power_limit_w);
-  visit("cpus", k.cpus);
-}
-
-template <class Visitor>
-static void describe(Record& r, Visitor& visit) {
-  visit("key", r.key);
-  visit("measured_utc", r.measured_utc);
-  visit("quick", r.quick);
-  visit("partial", r.partial);
-  visit("figures", r.figures);
-}
-
-static void read_field(const json& from, Sustained& value, const std::string& place) { read_amounts(from, value, place); }
-void read_field(const json& from, Figure& value, const std::string& place) { read_amounts(from, value, place); }
-void read_field(const json& from, Key& value, const std::string& place) { read_amounts(from, value, place); }
-
-// Readers know the unit by the id; scripts need not.
-void to_json(json& object, const Figure& figure) {
-  object = base::json_of(figure);
-  if (const Known* known = find_known(figure.id)) object["unit"] = name_of(known->unit);
-}
-void from_json(const json& object, Figure& figure) { read_field(object, figure, "figure"); }
-
-void to_json(json& object, const Key& key) { object = base::json_of(key); }
-void from_json(const json& object, Key& key) { read_field(object, key, "key"); }
-
-void to_json(json& object, const Record& record) {
-  object = base::json_of(record);
-  object["schema_version"] = record_version;
-}
-void from_json(const json& object, Record& record) {
-  demand_record_version(object);
-  base::JsonReader reader{object, "record"};
-  describe(record, reader);
-}
-
-void demand_record_version(const json& object) {
-  int version = 0;
-  base::JsonReader{object, "record"}("schema_version", version);
-  if (version != record_version) throw base::Error{base::Exit::usage, "it is of another version of aisp"};
+const Figure* find_measured(const std::vector<Figure>& among, std::string_view id) {
+  const auto found = std::ranges::find_if(among, [&](const Figure& figure) { return figure.id == id && figure.measured(); });
+  return found == among.end() ? nullptr : &*found;
 }
 
 }  // namespace aisp::peak

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The results of `aisp peak`: one figure a ceiling, and the record of one GPU or of the host that the cache keeps.
+// One figure for each ceiling that `aisp peak` measures, and the conditions that figures hold for.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -33,7 +33,6 @@ struct Known {
   std::string_view id;     // "hbm_copy"
   std::string_view title;  // "HBM copy"
   Unit unit;
-  bool host = false;  // of the host's part
 };
 std::span<const Known> known_figures();
 const Known* find_known(std::string_view id);  // null for an id of another version
@@ -55,6 +54,7 @@ struct Figure {
   std::string why_not;  // why there is no value; empty when there is one
   bool measured() const { return value > 0; }
 };
+const Figure* find_measured(const std::vector<Figure>& among, std::string_view id);  // null when it was not measured
 
 inline constexpr std::string_view key_of_host = "host";
 
@@ -70,27 +70,7 @@ struct Key {
 Key key_of(const machine::Gpu& gpu, const std::string& driver);
 Key key_of(const machine::Host& host);
 
-struct Record {
-  Key key;
-  std::string measured_utc;
-  bool quick = false;   // bursts only, few repetitions
-  std::string partial;  // why the process that measured did not come to its end; empty when it did
-  std::vector<Figure> figures;
-  const Figure* find(std::string_view id) const;  // null when it was not measured
-};
-
-// The version of the files that the cache keeps.
-inline constexpr int record_version = 1;
-// Throws base::Error for the JSON of a file of another version.
-void demand_record_version(const nlohmann::json& json);
-
 void to_json(nlohmann::json& json, const Figure& figure);
-void from_json(const nlohmann::json& json, Figure& figure);
-void read_field(const nlohmann::json& from, Figure& figure, const std::string& place);
-void to_json(nlohmann::json& json, const Key& key);
-void from_json(const nlohmann::json& json, Key& key);
-void read_field(const nlohmann::json& from, Key& key, const std::string& place);
-void to_json(nlohmann::json& json, const Record& record);
-void from_json(const nlohmann::json& json, Record& record);  // throws base::Error for what no measurement gives
+void from_json(const nlohmann::json& json, Figure& figure);  // throws base::Error for what no measurement gives
 
 }  // namespace aisp::peak

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/measured_ceilings.hpp"
+#include "peak/record.hpp"
 
 #include <algorithm>
 
 #include "base/system/places.hpp"
-#include "peak/cache.hpp"
 
 namespace aisp::peak {
 namespace {
 
 class Merge {
  public:
-  Merge(machine::Ceilings known, const Record& record) : ceilings_{std::move(known)}, record_{record} {}
+  Merge(machine::Ceilings known, const PeakRecord& record) : ceilings_{std::move(known)}, record_{record} {}
 
   // Sets `ceiling` to the best of the figures, and `from` if there is one.
   void take(double& ceiling, base::CeilingFrom& from, std::initializer_list<std::string_view> ids, bool matters = true) {
@@ -37,13 +36,13 @@ class Merge {
 
  private:
   machine::Ceilings ceilings_;
-  const Record& record_;
+  const PeakRecord& record_;
   bool incomplete_ = false;
 };
 
 }  // namespace
 
-machine::Ceilings measured_over(machine::Ceilings known, const Record& record, bool with_peers) {
+machine::Ceilings measured_over(machine::Ceilings known, const PeakRecord& record, bool with_peers) {
   const bool any = std::any_of(record.figures.begin(), record.figures.end(), [](const Figure& f) { return f.measured(); });
   if (!any) return known;
   Merge merge{std::move(known), record};
@@ -69,14 +68,14 @@ machine::Ceilings measured_over(machine::Ceilings known, const Record& record, b
 }
 
 machine::Ceilings best_known(const machine::Gpu& gpu, const std::string& driver, bool with_peers) {
-  const Cached<Record> cached = load<Record>(base::cache_folder(), key_of(gpu, driver));
+  const Cached cached = load(base::cache_folder(), key_of(gpu, driver));
   machine::Ceilings known = machine::provisional_ceilings(gpu);
-  return cached.kept ? measured_over(std::move(known), *cached.kept, with_peers) : known;
+  return cached.record ? measured_over(std::move(known), *cached.record, with_peers) : known;
 }
 
 machine::Ceilings best_known(const machine::Host& host) {
-  const Cached<Record> cached = load<Record>(base::cache_folder(), key_of(host));
-  return cached.kept ? measured_over(machine::host_ceilings(), *cached.kept, false) : machine::host_ceilings();
+  const Cached cached = load(base::cache_folder(), key_of(host));
+  return cached.record ? measured_over(machine::host_ceilings(), *cached.record, false) : machine::host_ceilings();
 }
 
 }  // namespace aisp::peak

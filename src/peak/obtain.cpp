@@ -5,11 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <future>
 #include <iterator>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/system/clock.hpp"
@@ -34,7 +36,7 @@ std::vector<std::string> with_peers(const machine::Machine& machine, const machi
 
 // In one order for all, so that two commands cannot each hold what the other waits for.
 std::vector<base::FileLock> lock_all(const machine::Machine& machine, const std::vector<std::vector<std::string>>& groups,
-                                     const Options& options) {
+                                     const ObtainOptions& options) {
   std::set<std::string> uuids;
   for (const std::vector<std::string>& group : groups) uuids.insert(group.begin(), group.end());
   for (const int ordinal : options.locked) uuids.erase(machine.gpus.at(static_cast<std::size_t>(ordinal)).uuid);
@@ -43,25 +45,15 @@ std::vector<base::FileLock> lock_all(const machine::Machine& machine, const std:
   return locks;
 }
 
-std::optional<Record> cached(const Key& key, const Options& options) {
+std::optional<PeakRecord> cached(const Key& key, Subject subject, const ObtainOptions& options) {
   if (options.refresh) return std::nullopt;
-  Cached<Record> found = load<Record>(base::cache_folder(), key);
+  Cached found = load(base::cache_folder(), key, subject);
   if (!found.warning.empty()) options.note(found.warning);
-  if (found.kept && (!found.kept->partial.empty() || (found.kept->quick && !options.quick))) return std::nullopt;
-  return found.kept;
+  if (found.record && (!found.record->partial.empty() || (found.record->quick && !options.quick))) return std::nullopt;
+  return found.record;
 }
 
-template <class Kept>
-Obtained<Kept> kept(Kept record, const char* what, const Options& options) {
-  try {
-    store(base::cache_folder(), record);
-  } catch (const base::Error& error) {
-    options.note(fmt::format("the {} are not kept for other commands: {}", what, error.what()));
-  }
-  return {.record = std::move(record)};
-}
-
-Request request_of(std::vector<std::string> gpus, const Options& options, Part part = Part::all) {
+ChildRequest request_of(std::vector<std::string> gpus, const ObtainOptions& options, FigurePart part = FigurePart::all) {
   return {.gpus = std::move(gpus),
           .part = part,
           .quick = options.quick,
@@ -69,54 +61,64 @@ Request request_of(std::vector<std::string> gpus, const Options& options, Part p
           .executable = options.executable};
 }
 
-Obtained<Record> conclude(const Key& key, Answer answer, const Options& options) {
-  const bool any = std::any_of(answer.figures.begin(), answer.figures.end(), [](const Figure& f) { return f.measured(); });
-  if (!any) {
-    const bool told = answer.trouble.empty() && !answer.figures.empty();
-    return {.why_not = told ? answer.figures.front().why_not : answer.trouble};
+// Keeps for other commands what the process that measures told, if it is anything.
+Obtained conclude(Key key, PeakRecord record, const ObtainOptions& options) {
+  constexpr std::array contents{"ceilings", "memory levels", "links"};  // in the order of Subject
+  const Subject subject = record.subject();
+  if (subject == Subject::figures && std::ranges::none_of(record.figures, &Figure::measured)) {
+    const bool told = record.partial.empty() && !record.figures.empty();
+    return {.why_not = told ? record.figures.front().why_not : record.partial};
   }
-  if (!answer.trouble.empty()) options.note("not everything was measured: " + answer.trouble);
-  return kept(Record{key, base::utc_now(), options.quick, std::move(answer.trouble), std::move(answer.figures)}, "ceilings",
-              options);
+  if (!record.partial.empty()) options.note("not everything was measured: " + record.partial);
+  record.key = std::move(key);
+  record.measured_utc = base::utc_now();
+  record.quick = options.quick;
+  try {
+    store(base::cache_folder(), record);
+  } catch (const base::Error& error) {
+    options.note(
+        fmt::format("the {} are not kept for other commands: {}", contents.at(static_cast<std::size_t>(subject)), error.what()));
+  }
+  return {.record = std::move(record)};
 }
 
 // Asks the first GPU of each group.
-std::vector<Answer> ask_all(const std::vector<std::vector<std::string>>& groups, const Options& options) {
+std::vector<PeakRecord> ask_all(const std::vector<std::vector<std::string>>& groups, const ObtainOptions& options) {
   if (groups.size() == 1) return {ask(request_of(groups.front(), options))};
-  std::vector<std::future<Answer>> chips;
+  std::vector<std::future<PeakRecord>> chips;
   for (const std::vector<std::string>& group : groups)
-    chips.push_back(std::async(std::launch::async, ask, request_of({group.front()}, options, Part::chip)));
-  for (const std::future<Answer>& chip : chips) chip.wait();
-  std::vector<Answer> answers;
+    chips.push_back(std::async(std::launch::async, ask, request_of({group.front()}, options, FigurePart::chip)));
+  for (const std::future<PeakRecord>& chip : chips) chip.wait();
+  std::vector<PeakRecord> answers;
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    Answer& answer = answers.emplace_back(chips[i].get());
-    Answer links = ask(request_of(groups[i], options, Part::links));
+    PeakRecord& answer = answers.emplace_back(chips[i].get());
+    PeakRecord links = ask(request_of(groups[i], options, FigurePart::links));
     std::ranges::move(links.figures, std::back_inserter(answer.figures));
-    if (answer.trouble.empty()) answer.trouble = std::move(links.trouble);
+    if (answer.partial.empty()) answer.partial = std::move(links.partial);
   }
   return answers;
 }
 
 // Asks each GPU for the figures by which GPUs are compared, all at once: what one draws, and how warm it gets, is part of it.
-std::vector<Answer> ask_for_comparison(const std::vector<std::string>& uuids, const Options& options) {
-  std::vector<std::future<Answer>> futures;
+std::vector<PeakRecord> ask_for_comparison(const std::vector<std::string>& uuids, const ObtainOptions& options) {
+  std::vector<std::future<PeakRecord>> futures;
   for (const std::string& uuid : uuids) {
-    Request request = request_of({uuid}, options, Part::chip);
+    ChildRequest request = request_of({uuid}, options, FigurePart::chip);
     request.limit_s = fabric_limit_s;
     request.only = {std::string{figure_id::hbm_read}, std::string{figure_id::hbm_copy}, "bf16"};
     futures.push_back(std::async(std::launch::async, ask, std::move(request)));
   }
-  for (const std::future<Answer>& future : futures) future.wait();
-  std::vector<Answer> answers;
-  for (std::future<Answer>& future : futures) answers.push_back(future.get());
+  for (const std::future<PeakRecord>& future : futures) future.wait();
+  std::vector<PeakRecord> answers;
+  for (std::future<PeakRecord>& future : futures) answers.push_back(future.get());
   return answers;
 }
 
 // Asks once more where the process did not come to its end: a run that goes by half of the ceilings calls the wrong half too low.
-void complete(Answer& answer, const std::vector<std::string>& gpus, const std::string& what, const Options& options) {
-  if (answer.trouble.empty() || answer.figures.empty()) return;
-  options.note(fmt::format("measuring the ceilings of {} again: {}", what, answer.trouble));
-  Answer again = ask(request_of(gpus, options));
+void complete(PeakRecord& answer, const std::vector<std::string>& gpus, const std::string& what, const ObtainOptions& options) {
+  if (answer.partial.empty() || answer.figures.empty()) return;
+  options.note(fmt::format("measuring the ceilings of {} again: {}", what, answer.partial));
+  PeakRecord again = ask(request_of(gpus, options));
   for (Figure& figure : answer.figures) {
     const bool anew = std::ranges::any_of(again.figures, [&](const Figure& f) { return f.id == figure.id && f.measured(); });
     if (figure.measured() && !anew) {
@@ -138,16 +140,16 @@ std::string words_for(const machine::Machine& machine, const std::vector<int>& o
 }
 
 // Several take the links of each besides.
-std::string how_long(const Options& options, std::size_t gpus) {
+std::string how_long(const ObtainOptions& options, std::size_t gpus) {
   if (options.quick) return gpus == 1 ? "up to ten seconds" : fmt::format("up to {} seconds", 8 + 4 * gpus);
   return "about a minute";
 }
 
 }  // namespace
 
-std::vector<Obtained<Record>> obtain_gpus(const machine::Machine& machine, const std::vector<int>& ordinals,
-                                          const Options& options) {
-  std::vector<Obtained<Record>> obtained(ordinals.size());
+std::vector<Obtained> obtain_gpus(const machine::Machine& machine, const std::vector<int>& ordinals,
+                                  const ObtainOptions& options) {
+  std::vector<Obtained> obtained(ordinals.size());
   std::vector<std::size_t> open;  // positions of those that nobody has measured
   std::vector<int> open_ordinals;
   std::vector<std::vector<std::string>> groups;
@@ -155,7 +157,7 @@ std::vector<Obtained<Record>> obtain_gpus(const machine::Machine& machine, const
     return key_of(machine.gpus.at(static_cast<std::size_t>(ordinals[i])), machine.driver_version);
   };
   for (std::size_t i = 0; i < ordinals.size(); ++i) {
-    if (std::optional<Record> record = cached(key(i), options)) {
+    if (std::optional<PeakRecord> record = cached(key(i), Subject::figures, options)) {
       obtained[i] = {.record = std::move(record), .from_cache = true};
       continue;
     }
@@ -167,7 +169,7 @@ std::vector<Obtained<Record>> obtain_gpus(const machine::Machine& machine, const
   const std::vector<base::FileLock> locks = lock_all(machine, groups, options);
   options.note(
       fmt::format("measuring the ceilings of {}: {}", words_for(machine, open_ordinals), how_long(options, open.size())));
-  std::vector<Answer> answers = ask_all(groups, options);
+  std::vector<PeakRecord> answers = ask_all(groups, options);
   for (std::size_t i = 0; i < open.size(); ++i) {
     complete(answers[i], groups[i], fmt::format("GPU {}", open_ordinals[i]), options);
     obtained[open[i]] = conclude(key(open[i]), std::move(answers[i]), options);
@@ -175,56 +177,53 @@ std::vector<Obtained<Record>> obtain_gpus(const machine::Machine& machine, const
   return obtained;
 }
 
-Obtained<Record> obtain_host(const machine::Machine& machine, const Options& options) {
+Obtained obtain_host(const machine::Machine& machine, const ObtainOptions& options) {
   const Key key = key_of(machine.host);
-  if (std::optional<Record> record = cached(key, options)) return {.record = std::move(record), .from_cache = true};
+  if (std::optional<PeakRecord> record = cached(key, Subject::figures, options))
+    return {.record = std::move(record), .from_cache = true};
   options.note("measuring the ceilings of the host's memory: a few seconds");
-  Answer answer = ask(request_of({}, options));
+  PeakRecord answer = ask(request_of({}, options));
   complete(answer, {}, "the host's memory", options);
   return conclude(key, std::move(answer), options);
 }
 
-Obtained<Levels> obtain_levels(const machine::Machine& machine, std::optional<int> gpu, const Options& options) {
+Obtained obtain_levels(const machine::Machine& machine, std::optional<int> gpu, const ObtainOptions& options) {
   const machine::Gpu* const device = gpu ? &machine.gpus.at(static_cast<std::size_t>(*gpu)) : nullptr;
   const Key key = device != nullptr ? key_of(*device, machine.driver_version) : key_of(machine.host);
-  if (!options.refresh)
-    if (Cached<Levels> known = load<Levels>(base::cache_folder(), key); known.kept)
-      return {.record = std::move(known.kept), .from_cache = true};
+  if (std::optional<PeakRecord> record = cached(key, Subject::levels, options))
+    return {.record = std::move(record), .from_cache = true};
   std::vector<std::string> uuids;
   if (device != nullptr) uuids.push_back(device->uuid);
   const std::vector<base::FileLock> locks = lock_all(machine, {uuids}, options);
   options.note(fmt::format("measuring the memory levels of {}: up to a minute",
                            device != nullptr ? fmt::format("GPU {} ({})", *gpu, device->name) : "the host"));
-  Request request = request_of(std::move(uuids), options);
-  request.levels = true;
-  request.limit_s = full_limit_s;
-  Answer answer = ask(request);
-  if (!answer.levels) return {.why_not = answer.trouble};
-  answer.levels->key = key;
-  return kept(std::move(*answer.levels), "memory levels", options);
+  ChildRequest request = request_of(std::move(uuids), options);
+  request.subject = Subject::levels;
+  return conclude(key, ask(request), options);
 }
 
-Obtained<Fabric> obtain_fabric(const machine::Topology& topology, const std::vector<int>& ordinals, const Options& options) {
+Obtained obtain_fabric(const machine::Topology& topology, const std::vector<int>& ordinals, const ObtainOptions& options) {
   const machine::Machine& machine = topology.machine;
   std::vector<std::string> uuids;
   for (const int ordinal : ordinals) uuids.push_back(machine.gpus.at(static_cast<std::size_t>(ordinal)).uuid);
   const std::vector<base::FileLock> locks = lock_all(machine, {uuids}, options);
   options.note(fmt::format("measuring the links of {}: about half a minute", words_for(machine, ordinals)));
-  std::vector<Answer> chips = ask_for_comparison(uuids, options);
-  Request request = request_of(uuids, options);
-  request.fabric = true;
+  std::vector<PeakRecord> chips = ask_for_comparison(uuids, options);
+  ChildRequest request = request_of(uuids, options);
+  request.subject = Subject::fabric;
   request.limit_s = fabric_limit_s;
-  Answer answer = ask(request);
-  if (!answer.fabric) return {.why_not = answer.trouble};
+  PeakRecord answer = ask(request);
+  if (!answer.fabric) return {.why_not = answer.partial};
   Fabric& fabric = *answer.fabric;
-  if (!answer.trouble.empty()) fabric.missing.push_back(fmt::format("links: {}{}", answer.trouble, nccl_advice));
+  if (!answer.partial.empty())
+    fabric.missing.push_back(fmt::format("links: {}{}", std::exchange(answer.partial, {}), nccl_advice));
   for (std::size_t i = 0; i < fabric.gpus.size(); ++i) {
     FabricGpu& gpu = fabric.gpus[i];
     gpu.ordinal = ordinals.at(i);
     gpu.uuid = uuids[i];
     gpu.name = machine.gpus.at(static_cast<std::size_t>(gpu.ordinal)).name;
     gpu.figures = std::move(chips[i].figures);
-    const std::string& trouble = chips[i].trouble;
+    const std::string& trouble = chips[i].partial;
     if (!trouble.empty()) fabric.missing.push_back(fmt::format("GPU {}: {}", gpu.ordinal, trouble));
     for (const Figure& figure : gpu.figures)
       if (!figure.measured()) fabric.missing.push_back(fmt::format("GPU {}, {}: {}", gpu.ordinal, figure.id, figure.why_not));
@@ -234,11 +233,10 @@ Obtained<Fabric> obtain_fabric(const machine::Topology& topology, const std::vec
     pair.to = ordinals.at(static_cast<std::size_t>(pair.to));
     pair.path = machine::path_text(topology, static_cast<std::size_t>(pair.from), static_cast<std::size_t>(pair.to));
   }
-  fabric.key = fabric_key(machine, ordinals);
-  return kept(std::move(fabric), "links", options);
+  return conclude(fabric_key(machine, ordinals), std::move(answer), options);
 }
 
-void ensure(const machine::Machine& machine, const std::vector<int>& gpus, Options options) {
+void ensure(const machine::Machine& machine, const std::vector<int>& gpus, ObtainOptions options) {
   const char* wanted = std::getenv("AISP_PEAK");
   if (gpus.empty() || (wanted != nullptr && std::string_view{wanted} == "off")) return;
   options.quick = true;
@@ -254,7 +252,7 @@ void ensure(const machine::Machine& machine, const std::vector<int>& gpus, Optio
     }
   };
   attempt(words_for(machine, gpus), [&] {
-    const std::vector<Obtained<Record>> obtained = obtain_gpus(machine, gpus, options);
+    const std::vector<Obtained> obtained = obtain_gpus(machine, gpus, options);
     for (std::size_t i = 0; i < gpus.size(); ++i) complain(fmt::format("GPU {}", gpus[i]), obtained[i].why_not);
   });
   attempt("the host", [&] { complain("the host", obtain_host(machine, options).why_not); });

@@ -40,14 +40,14 @@ void measure_collectives(const Teller& teller);
 void measure_latency(Bench& bench, const Teller& teller);
 void measure_host(Bench& bench, const Teller& teller);
 
-// Without the key, which only whoever asked knows. The host's need no bench.
-Levels measure_gpu_levels(Bench& bench);
-Levels measure_host_levels();
+// The host's need no bench.
+MemoryLevels measure_gpu_levels(Bench& bench);
+MemoryLevels measure_host_levels();
 
 // Hears what is known so far, and what comes next.
 using FabricTeller = std::function<void(const Fabric& so_far, const std::string& next)>;
 
-// All GPUs that CUDA shows here, numbered from 0; without the key, figures, and names of paths.
+// All GPUs that CUDA shows here, numbered from 0; without their names, figures, and names of paths.
 Fabric measure_fabric(const FabricTeller& tell);
 // Adds the curves, or why there are none.
 void measure_curves(int gpus, Fabric& fabric, const FabricTeller& tell);

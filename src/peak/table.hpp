@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "machine/machine.hpp"
-#include "peak/figures.hpp"
-#include "peak/levels/levels.hpp"
+#include "peak/record.hpp"
 
 namespace aisp::peak {
 
@@ -31,17 +30,16 @@ std::string value_text(Unit unit, double value);  // "4.25 TB/s"
 std::string sustained_text(Unit unit, const std::optional<Sustained>& sustained);
 
 // The first row is the heading. `gpu`: whose references are shown; null for the host.
-std::vector<std::vector<std::string>> table_rows(const Record& record, const machine::Gpu* gpu);
-// "NVIDIA H200, driver 580.159, 700 W; measured 2026-11-21T10:00:00Z"
-std::string heading(const Record& record);
-std::string heading(const Levels& levels);
+std::vector<std::vector<std::string>> table_rows(const PeakRecord& record, const machine::Gpu* gpu);
+// "NVIDIA H200, driver 580.159, 700 W; measured 2026-11-21T10:00:00Z"; of links "2 x NVIDIA H200, ..., NCCL 2.28.3; measured ..."
+std::string heading(const PeakRecord& record);
 // Lists figures that could not be measured, one line each: "FP8: this GPU has no FP8".
-std::vector<std::string> missing(const Record& record);
+std::vector<std::string> missing(const PeakRecord& record);
 
 // Why figures of data sheets in the table have the mark of doubt, a line for each reason: "HBM read, HBM copy: WHY".
-std::vector<std::string> doubtful(const Record& record, const machine::Gpu* gpu);
+std::vector<std::string> doubtful(const PeakRecord& record, const machine::Gpu* gpu);
 
-// A record with the references beside each figure.
-nlohmann::json with_references(const Record& record, const machine::Gpu* gpu);
+// Adds the references to each figure of a record's JSON, and puts the figures in the order of the table.
+void add_references(nlohmann::json& record, const machine::Gpu* gpu);
 
 }  // namespace aisp::peak

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/measured_ceilings.hpp"
+#include "peak/record.hpp"
 
 #include <gmock/gmock.h>
 
 #include <cstdlib>
 
 #include "base/system/files.hpp"
-#include "peak/cache.hpp"
 
 namespace aisp::peak {
 namespace {
@@ -27,7 +26,7 @@ machine::Gpu h200() {
   return gpu;
 }
 
-Record measured(std::vector<Figure> figures) {
+PeakRecord measured(std::vector<Figure> figures) {
   return {.key = key_of(h200(), "580.159"), .measured_utc = "2026-11-21T10:00:00Z", .figures = std::move(figures)};
 }
 
@@ -37,7 +36,7 @@ TEST(MeasuredOver, MeasuredReplacesRecordedAndTheSourceSaysSo) {
   known.flops_s[bf16] = 7e14;
   known.peer_bytes_s = 3e11;
   known.source = "provisional: recorded";
-  const Record record = measured({{.id = "hbm_copy", .value = 4.1e12}, {.id = "bf16", .value = 8e14}});
+  const PeakRecord record = measured({{.id = "hbm_copy", .value = 4.1e12}, {.id = "bf16", .value = 8e14}});
   const machine::Ceilings merged = measured_over(known, record, false);
   EXPECT_EQ(merged.copy_bytes_s, 4.1e12);
   EXPECT_EQ(merged.flops_s[bf16], 8e14);
@@ -77,7 +76,7 @@ TEST(BestKnown, TakesTheCachedRecordOfThisDriverOnly) {
   host.cpus_usable = 8;
   EXPECT_EQ(best_known(host).host_copy_bytes_s, 0);
   store(home.path() / "aisp",
-        Record{.key = key_of(host), .measured_utc = "2026-11-21T10:00:00Z", .figures = {{.id = "host_copy", .value = 2e11}}});
+        PeakRecord{.key = key_of(host), .measured_utc = "2026-11-21T10:00:00Z", .figures = {{.id = "host_copy", .value = 2e11}}});
   EXPECT_EQ(best_known(host).host_copy_bytes_s, 2e11);
   unsetenv("XDG_CACHE_HOME");
 }

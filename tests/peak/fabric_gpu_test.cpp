@@ -21,7 +21,7 @@ TEST(FabricOfAMachine, CopiesAndCollectivesArePlausibleAndRight) {
   std::iota(ordinals.begin(), ordinals.end(), 0);
   const auto obtained = obtain_fabric(topology, ordinals, {.purpose = "a test", .executable = aisp_path()});
   ASSERT_TRUE(obtained.record) << obtained.why_not;
-  const Fabric& fabric = *obtained.record;
+  const Fabric& fabric = *obtained.record->fabric;
   EXPECT_THAT(fabric.missing, testing::IsEmpty());
   ASSERT_EQ(fabric.pairs.size(), gpus * (gpus - 1));
   for (const FabricPair& pair : fabric.pairs) {

@@ -12,9 +12,9 @@
 #include "base/error.hpp"
 #include "base/system/files.hpp"
 #include "base/text.hpp"
-#include "peak/fabric/fabric_table.hpp"
 #include "peak/kernels.hpp"
 #include "peak/parts.hpp"
+#include "peak/table.hpp"
 
 namespace aisp::peak {
 namespace {
@@ -32,7 +32,7 @@ struct Spread {
 
 Fabric machine_of(int gpus, std::mt19937& random, const Spread& spread = {}, const std::string& model = "NVIDIA X") {
   const auto near = [&](double value, double part) { return value * std::normal_distribution<>{1, part}(random); };
-  Fabric fabric{.key = {.of = "GPU-1,GPU-2", .model = model, .driver = "580"}, .measured_utc = "2026-11-28T12:00:00Z"};
+  Fabric fabric;
   for (int gpu = 0; gpu < gpus; ++gpu) {
     Figure bf16{.id = "bf16", .value = near(800e12, spread.product), .how = "cuBLASLt"};
     bf16.sustained = Sustained{.value = near(650e12, spread.product), .duration_s = 2};
@@ -198,9 +198,15 @@ Fabric measured() {
   return fabric;
 }
 
+PeakRecord record_of(const Fabric& fabric) {
+  return {.key = {.of = "GPU-1,GPU-2", .model = "NVIDIA X", .driver = "580"},
+          .measured_utc = "2026-11-28T12:00:00Z",
+          .fabric = fabric};
+}
+
 TEST(FabricTables, ShowMatricesAndCollectives) {
   const Fabric fabric = measured();
-  EXPECT_EQ(heading(fabric), "2 x NVIDIA X, driver 580, NCCL 2.28.3; measured 2026-11-28T12:00:00Z");
+  EXPECT_EQ(heading(record_of(fabric)), "2 x NVIDIA X, driver 580, NCCL 2.28.3; measured 2026-11-28T12:00:00Z");
   const std::vector<FabricTable> tables = fabric_tables(fabric);
   ASSERT_THAT(tables, SizeIs(5));
   EXPECT_THAT(tables[1].rows[0], ElementsAre("", "GPU0", "GPU1"));
@@ -215,9 +221,9 @@ TEST(FabricTables, ShowMatricesAndCollectives) {
 }
 
 TEST(FabricJson, ComesBackAndRefusesWhatNoMeasurementGives) {
-  const nlohmann::json object = measured();
+  const nlohmann::json object = record_json(record_of(measured()));
   EXPECT_EQ(object["times"][0]["bus_bytes_s"], 50e9);
-  EXPECT_EQ(nlohmann::json(object.get<Fabric>()), object);
+  EXPECT_EQ(record_json(read_record(object, Subject::fabric)), object);
   for (const auto& [pointer, value] : std::vector<std::pair<std::string, nlohmann::json>>{{"/times/0/time_s", 0},
                                                                                           {"/pairs/0/bytes_s", -1},
                                                                                           {"/times/0/operation", "gossip"},
@@ -225,7 +231,7 @@ TEST(FabricJson, ComesBackAndRefusesWhatNoMeasurementGives) {
                                                                                           {"/schema_version", 9}}) {
     nlohmann::json broken = object;
     broken[nlohmann::json::json_pointer{pointer}] = value;
-    EXPECT_THROW(static_cast<void>(broken.get<Fabric>()), base::Error) << pointer;
+    EXPECT_THROW(read_record(broken, Subject::fabric), base::Error) << pointer;
   }
 }
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/system/files.hpp"
-#include "peak/cache.hpp"
+#include "peak/record.hpp"
 
 namespace aisp::peak {
 namespace {
@@ -16,10 +16,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-Levels levels_of_h200() {
-  Levels levels{.key = {.of = "GPU-1", .model = "NVIDIA H200", .driver = "580", .power_limit_w = 700, .cpus = 0},
-                .measured_utc = "2026-11-22T10:00:00Z",
-                .page_bytes = 2 << 20};
+MemoryLevels levels_of_h200() {
+  MemoryLevels levels{.page_bytes = 2 << 20};
   for (const std::size_t bytes : chase_sizes(16384, std::size_t{1} << 30, 8, 16384)) {
     const double ns = bytes <= (208 << 10) ? 18 : bytes <= (48 << 20) ? 130 : 420;
     levels.lines.push_back({.bytes = static_cast<double>(bytes), .ns = ns, .cycles = ns * 1.8, .bytes_s = 1e14 / ns});
@@ -32,35 +30,47 @@ Levels levels_of_h200() {
   return levels;
 }
 
+PeakRecord record_of_h200() {
+  return {.key = {.of = "GPU-1", .model = "NVIDIA H200", .driver = "580", .power_limit_w = 700, .cpus = 0},
+          .measured_utc = "2026-11-22T10:00:00Z",
+          .levels = levels_of_h200()};
+}
+
 const std::vector<Stated> stated = {{"L1", 262144, "guide"}, {"L2", 62914560, "sheet"}};
 
 TEST(Levels, ComeBackFromJson) {
-  const auto copy = nlohmann::json::parse(nlohmann::json(levels_of_h200()).dump()).get<Levels>();
-  EXPECT_EQ(copy.key, levels_of_h200().key);
+  const nlohmann::json json = record_json(record_of_h200());
+  const PeakRecord record = read_record(nlohmann::json::parse(json.dump()), Subject::levels);
+  EXPECT_EQ(record.key, record_of_h200().key);
+  EXPECT_EQ(record.measured_utc, "2026-11-22T10:00:00Z");
+  const MemoryLevels& copy = *record.levels;
   ASSERT_EQ(copy.lines.size(), levels_of_h200().lines.size());
   EXPECT_EQ(copy.lines[5].cycles, levels_of_h200().lines[5].cycles);
   EXPECT_EQ(copy.pages.size(), levels_of_h200().pages.size());
   EXPECT_EQ(copy.shared->ns, 13);
   EXPECT_EQ(copy.l2->far, 280);
-  nlohmann::json wrong = levels_of_h200();
+  nlohmann::json wrong = json;
   wrong["lines"][3]["latency_ns"] = -1;
-  EXPECT_THROW(wrong.get<Levels>(), std::exception);
-  wrong = levels_of_h200();
+  EXPECT_THROW(read_record(wrong, Subject::levels), base::Error);
+  wrong = json;
   std::swap(wrong["lines"][3], wrong["lines"][4]);
-  EXPECT_THROW(wrong.get<Levels>(), std::exception);
+  EXPECT_THROW(read_record(wrong, Subject::levels), base::Error);
+  EXPECT_THROW(read_record(json, Subject::figures), base::Error);
 }
 
 TEST(Levels, AreKeptForTheSameMachineAlone) {
   const base::ScratchDirectory folder;
   const std::filesystem::path cache = folder.path();
-  store(cache, levels_of_h200());
-  ASSERT_TRUE(load<Levels>(cache, levels_of_h200().key).kept);
-  Key other = levels_of_h200().key;
+  const Key key = record_of_h200().key;
+  store(cache, record_of_h200());
+  ASSERT_TRUE(load(cache, key, Subject::levels).record);
+  EXPECT_FALSE(load(cache, key, Subject::figures).record) << "levels are no ceilings";
+  Key other = key;
   other.driver = "590";
-  EXPECT_FALSE(load<Levels>(cache, other).kept);
-  base::write_atomically(cache_file<Levels>(cache, levels_of_h200().key), "{");
-  EXPECT_FALSE(load<Levels>(cache, levels_of_h200().key).kept);
-  EXPECT_FALSE(load<Levels>({}, levels_of_h200().key).kept);
+  EXPECT_FALSE(load(cache, other, Subject::levels).record);
+  base::write_atomically(cache_file(cache, key, Subject::levels), "{");
+  EXPECT_FALSE(load(cache, key, Subject::levels).record);
+  EXPECT_FALSE(load({}, key, Subject::levels).record);
 }
 
 TEST(Levels, AreATableWithWhatIsStated) {
@@ -90,12 +100,14 @@ TEST(Levels, DoubtOfAStatedSizeIsMarkedAndExplained) {
   const LevelsFound found = found_in(levels_of_h200(), doubted);
   EXPECT_THAT(level_rows(levels_of_h200(), found)[4][2], "60 MiB? (sheet)");
   EXPECT_THAT(level_notes(levels_of_h200(), found), ElementsAre("doubtful data sheet (?): L2: nobody read it"));
-  EXPECT_EQ(with_levels(levels_of_h200(), found)["levels"][1]["doubt"], "nobody read it");
-  EXPECT_EQ(with_levels(levels_of_h200(), found)["levels"][0]["doubt"], "");
+  nlohmann::json json;
+  add_levels(json, found);
+  EXPECT_EQ(json["levels"][1]["doubt"], "nobody read it");
+  EXPECT_EQ(json["levels"][0]["doubt"], "");
 }
 
 TEST(Levels, WithoutAStepOfAStatedSizeSaySo) {
-  Levels flat = levels_of_h200();
+  MemoryLevels flat = levels_of_h200();
   for (ChasePoint& point : flat.lines) point.ns = 100;
   for (ChasePoint& point : flat.pages) point.ns = 100;
   EXPECT_THAT(level_notes(flat, found_in(flat, stated)),
@@ -103,8 +115,7 @@ TEST(Levels, WithoutAStepOfAStatedSizeSaySo) {
 }
 
 TEST(Levels, OfAHostHaveNoColumnsOfAGpu) {
-  Levels host = levels_of_h200();
-  host.key.of = "host";
+  MemoryLevels host = levels_of_h200();
   host.registers.reset();
   host.shared.reset();
   host.l2.reset();
@@ -115,7 +126,8 @@ TEST(Levels, OfAHostHaveNoColumnsOfAGpu) {
 }
 
 TEST(Levels, InJsonHaveTheStepsBesideThePoints) {
-  const nlohmann::json json = with_levels(levels_of_h200(), found_in(levels_of_h200(), stated));
+  nlohmann::json json = record_json(record_of_h200());
+  add_levels(json, found_in(levels_of_h200(), stated));
   ASSERT_EQ(json["levels"].size(), 3u);
   EXPECT_EQ(json["levels"][1]["name"], "L2");
   EXPECT_EQ(json["levels"][1]["stated_bytes"], 62914560);

@@ -49,7 +49,7 @@ class Obtain : public testing::Test {
     return R"(echo '{"figure":{"id":")" + id + R"(","value":)" + value + R"(,"how":"x","why_not":""}}' >&3)" + "\n";
   }
 
-  Obtained<Record> gpu_0() { return obtain_gpus(machine_, {0}, options_).front(); }
+  Obtained gpu_0() { return obtain_gpus(machine_, {0}, options_).front(); }
   void add_gpu() {
     machine::Gpu gpu = machine_.gpus[0];
     gpu.ordinal = static_cast<int>(machine_.gpus.size());
@@ -63,7 +63,7 @@ class Obtain : public testing::Test {
 
   base::ScratchDirectory folder_;
   machine::Machine machine_;
-  Options options_;
+  ObtainOptions options_;
   std::vector<std::string> notes_;
 };
 
@@ -99,7 +99,7 @@ TEST_F(Obtain, AQuickRecordIsEnoughForWhoAsksForOne) {
 }
 
 TEST_F(Obtain, BrokenCacheIsOneWarningAndMeasuredAgain) {
-  const auto file = cache_file<Record>(folder_.path() / "aisp", key_of(machine_.host));
+  const auto file = cache_file(folder_.path() / "aisp", key_of(machine_.host));
   std::filesystem::create_directories(file.parent_path());
   std::ofstream{file} << "{";
   child(figure("host_copy", "1e11") + done);
@@ -208,8 +208,8 @@ TEST_F(Obtain, LinksAreMeasuredAfterAllGpusAtOnceAndKept) {
   add_gpu();
   add_gpu();
   child(
-      "if grep -q '\"fabric\":true' " + (folder_.path() / "request").string() +
-      R"(; then echo '{"fabric":{"schema_version":1,"key":{"of":"","model":"","driver":"","power_limit_w":0,"cpus":0},)"
+      "if grep -q '\"subject\":\"fabric\"' " + (folder_.path() / "request").string() +
+      R"(; then echo '{"record":{"schema_version":1,"key":{"of":"","model":"","driver":"","power_limit_w":0,"cpus":0},)"
       R"("measured_utc":"2026","gpus":[{"ordinal":0,"uuid":"","name":"","figures":[]},)"
       R"({"ordinal":1,"uuid":"","name":"","figures":[]}],"pairs":[{"from_gpu":0,"to_gpu":1,"path":"","direct":true,"bytes_s":3e11,)"
       R"("both_bytes_s":6e11,"latency_s":7e-7}],"nccl":"","times":[],"missing":["collectives: no NCCL"]}}' >&3; else )" +
@@ -217,21 +217,22 @@ TEST_F(Obtain, LinksAreMeasuredAfterAllGpusAtOnceAndKept) {
   const machine::Topology topology{.machine = machine_, .gpus = std::vector<machine::GpuTopology>(3)};
   const auto obtained = obtain_fabric(topology, {0, 2}, options_);
   ASSERT_TRUE(obtained.record) << obtained.why_not;
-  const Fabric& fabric = *obtained.record;
+  const Fabric& fabric = *obtained.record->fabric;
   EXPECT_THAT(fabric.missing, ElementsAre("collectives: no NCCL"));
   ASSERT_EQ(fabric.gpus.size(), 2u);
   EXPECT_EQ(fabric.gpus[1].ordinal, 2);
   EXPECT_EQ(fabric.gpus[1].uuid, "GPU-3");
   EXPECT_EQ(fabric.gpus[1].find("hbm_read")->value, 4e12);
   EXPECT_NE(fabric.find(0, 2), nullptr);
-  EXPECT_TRUE(load<Fabric>(folder_.path() / "aisp", fabric_key(machine_, {0, 2})).kept);
-  EXPECT_FALSE(load<Fabric>(folder_.path() / "aisp", fabric_key(machine_, {0, 1})).kept);
+  EXPECT_TRUE(load(folder_.path() / "aisp", fabric_key(machine_, {0, 2}), Subject::fabric).record);
+  EXPECT_FALSE(load(folder_.path() / "aisp", fabric_key(machine_, {0, 1}), Subject::fabric).record);
 }
 
 TEST_F(Obtain, LinksThatHangSayAtWhat) {
   child(R"(echo '{"next":"NCCL 2.28.3 was making communicators for 8 GPUs"}' >&3; sleep 30)");
-  const Answer answer = ask({.gpus = {"GPU-1"}, .fabric = true, .limit_s = 0.5, .executable = options_.executable});
-  EXPECT_THAT(answer.trouble, HasSubstr("not done within 500 ms (NCCL 2.28.3 was making communicators for 8 GPUs)"));
+  const PeakRecord answer =
+      ask({.gpus = {"GPU-1"}, .subject = Subject::fabric, .limit_s = 0.5, .executable = options_.executable});
+  EXPECT_THAT(answer.partial, HasSubstr("not done within 500 ms (NCCL 2.28.3 was making communicators for 8 GPUs)"));
 }
 
 }  // namespace

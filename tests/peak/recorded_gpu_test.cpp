@@ -15,9 +15,8 @@ TEST(PeakOnH200, QuickFiguresMatchTheRecordedOnes) {
   if (machine.gpus.empty()) GTEST_SKIP() << machine.cuda_error;
   const machine::Gpu& gpu = machine.gpus.front();
   if (!recorded_figure(gpu, "hbm_copy")) GTEST_SKIP() << "nothing is recorded of " << gpu.name;
-  const Answer answer = ask({.gpus = {gpu.uuid}, .quick = true, .limit_s = 30, .executable = aisp_path()});
-  EXPECT_EQ(answer.trouble, "");
-  Record record{.figures = answer.figures};
+  const PeakRecord record = ask({.gpus = {gpu.uuid}, .quick = true, .limit_s = 30, .executable = aisp_path()});
+  EXPECT_EQ(record.partial, "");
   for (const Figure& figure : record.figures) EXPECT_EQ(figure.why_not, "") << figure.id;
   for (const char* id : {"hbm_copy", "host_to_device", "device_to_host"}) {
     ASSERT_NE(record.find(id), nullptr) << id;

@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <set>
 
 namespace aisp::peak {
 namespace {
@@ -39,7 +41,7 @@ std::vector<ChasePoint> staircase(const std::vector<Step>& steps, double noise, 
 
 const std::vector<Step> gpu = {{224 * kib, 20}, {32 * mib, 140}, {1e12, 480}};
 
-void expect_levels(const std::vector<Level>& levels, const std::vector<Step>& steps, double octave_tolerance) {
+void expect_levels(const std::vector<MemoryLevel>& levels, const std::vector<Step>& steps, double octave_tolerance) {
   ASSERT_EQ(levels.size(), steps.size());
   for (std::size_t i = 0; i < steps.size(); ++i) {
     EXPECT_NEAR(levels[i].ns / steps[i].ns, 1, 0.05);
@@ -84,7 +86,7 @@ TEST(Staircase, FourLevelsOfAHost) {
 }
 
 TEST(Staircase, WithoutStepsIsOneLevel) {
-  const std::vector<Level> levels = find_levels(staircase({{1e12, 100}}, 0.03, 0, 7));
+  const std::vector<MemoryLevel> levels = find_levels(staircase({{1e12, 100}}, 0.03, 0, 7));
   ASSERT_EQ(levels.size(), 1u);
   EXPECT_EQ(levels[0].beyond_bytes, 0);
   EXPECT_THAT(find_levels({}), IsEmpty());
@@ -92,7 +94,7 @@ TEST(Staircase, WithoutStepsIsOneLevel) {
 }
 
 TEST(Staircase, LevelsAreCalledByTheNearestStatedSize) {
-  std::vector<Level> levels = find_levels(staircase(gpu, 0.01, 0, 9));
+  std::vector<MemoryLevel> levels = find_levels(staircase(gpu, 0.01, 0, 9));
   const std::vector<Stated> stated = {{"L1", 256 * kib, "guide"}, {"L2", 50 * mib, "sheet"}, {"L3", 900 * mib, "nobody"}};
   name_levels(levels, stated, "HBM");
   EXPECT_EQ(levels[0].name, "L1");
@@ -100,7 +102,7 @@ TEST(Staircase, LevelsAreCalledByTheNearestStatedSize) {
   EXPECT_EQ(levels[2].name, "HBM");
   EXPECT_EQ(stated_of(levels[1], stated)->source, "sheet");
   EXPECT_EQ(stated_of(levels[2], stated), nullptr);
-  std::vector<Level> others = find_levels(staircase(gpu, 0.01, 0, 9));
+  std::vector<MemoryLevel> others = find_levels(staircase(gpu, 0.01, 0, 9));
   name_levels(others, {{"L1", 64 * kib, ""}}, "HBM");
   EXPECT_EQ(others[0].name, "") << "more than a factor of two away";
 }
@@ -143,6 +145,50 @@ TEST(ChaseSizes, RiseByEqualFactorsInMultiples) {
     EXPECT_EQ(sizes[i] % 16384, 0u);
     EXPECT_TRUE(i == 0 || sizes[i] > sizes[i - 1]);
   }
+}
+
+TEST(Chase, VisitsEveryLineOnce) {
+  for (const std::size_t bytes : {128u, 4096u, 8192u, 10240u}) {
+    std::vector<std::uint64_t> order = chase_of_lines(bytes, 128, 4096, 1);
+    std::ranges::sort(order);
+    ASSERT_EQ(order.size(), bytes / 128);
+    for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], i * 128);
+  }
+}
+
+TEST(Chase, LeavesAWindowOnlyWhenAllOfItWasVisited) {
+  constexpr std::size_t window = 4096, lines = window / 128;
+  const std::vector<std::uint64_t> order = chase_of_lines(16 * window, 128, window, 2);
+  std::set<std::uint64_t> windows;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const bool is_first = i % lines == 0;
+    EXPECT_EQ(windows.insert(order[i] / window).second, is_first);
+    EXPECT_EQ(order[i] / window, order[i / lines * lines] / window);
+  }
+  EXPECT_EQ(windows.size(), 16u);
+}
+
+TEST(Chase, FollowsNoPattern) {
+  const std::vector<std::uint64_t> order = chase_of_lines(1 << 20, 128, 1 << 20, 3);
+  std::size_t neighbours = 0;
+  for (std::size_t i = 1; i < order.size(); ++i) neighbours += order[i] == order[i - 1] + 128 ? 1 : 0;
+  EXPECT_LT(neighbours, 8u);
+  EXPECT_EQ(order, chase_of_lines(1 << 20, 128, 1 << 20, 3)) << "the same seed, the same order";
+  EXPECT_NE(order, chase_of_lines(1 << 20, 128, 1 << 20, 4));
+}
+
+TEST(Chase, TouchesOneLineOfEachPageAtAnotherPlace) {
+  constexpr std::size_t page = 4096;
+  const std::vector<std::uint64_t> order = chase_of_pages(64 * page, 64, page, 5);
+  std::set<std::uint64_t> pages, places;
+  for (const std::uint64_t at : order) {
+    EXPECT_EQ(at % 64, 0u);
+    pages.insert(at / page);
+    places.insert(at % page);
+  }
+  EXPECT_EQ(pages.size(), 64u);
+  EXPECT_EQ(*pages.rbegin(), 63u);
+  EXPECT_GT(places.size(), 20u);
 }
 
 }  // namespace

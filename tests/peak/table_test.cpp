@@ -17,15 +17,21 @@ machine::Gpu gpu_named(const std::string& name) {
   return gpu;
 }
 
-Record made_up() {
-  Record record{.key = {.of = "GPU-1", .model = "NVIDIA H200", .driver = "580.159", .power_limit_w = 700},
-                .measured_utc = "2026-11-21T10:00:00Z"};
+PeakRecord made_up() {
+  PeakRecord record{.key = {.of = "GPU-1", .model = "NVIDIA H200", .driver = "580.159", .power_limit_w = 700},
+                    .measured_utc = "2026-11-21T10:00:00Z"};
   // In another order than the table's.
   record.figures = {{.id = "graph_node", .value = 0.7e-6, .how = "graph of 100 empty kernels"},
                     {.id = "bf16", .value = 790e12, .how = "cuBLASLt 8192^3", .sustained = Sustained{650e12, 2, 1455, 680, 0x4}},
                     {.id = "hbm_copy", .value = 4.25e12, .how = "cudaMemcpyAsync"},
                     {.id = "fp8", .why_not = "no cuBLASLt"}};
   return record;
+}
+
+nlohmann::json json_of(const PeakRecord& record, const machine::Gpu& gpu) {
+  nlohmann::json json = record_json(record);
+  add_references(json, &gpu);
+  return json;
 }
 
 TEST(Table, FiguresStandBesideTheMakersAndTheRecorded) {
@@ -40,7 +46,7 @@ TEST(Table, FiguresStandBesideTheMakersAndTheRecorded) {
 }
 
 TEST(Table, ColumnsThatSayNothingAreLeftOut) {
-  Record record = made_up();
+  PeakRecord record = made_up();
   for (Figure& figure : record.figures) figure.sustained.reset();
   const machine::Gpu gpu = gpu_named("unheard of");
   EXPECT_THAT(table_rows(record, &gpu).front(), ElementsAre("", "measured", "of the data sheet", "by"));
@@ -49,7 +55,7 @@ TEST(Table, ColumnsThatSayNothingAreLeftOut) {
 
 TEST(Table, DoubtOfADataSheetIsMarkedAndExplained) {
   const machine::Gpu b200 = gpu_named("NVIDIA B200"), h200 = gpu_named("NVIDIA H200");
-  Record record = made_up();
+  PeakRecord record = made_up();
   record.figures.push_back({.id = "hbm_read", .value = 7e12, .how = "a kernel"});
   const auto rows = table_rows(record, &b200);
   EXPECT_EQ(rows[1][2], "91 % of 7.70 TB/s?");
@@ -57,12 +63,12 @@ TEST(Table, DoubtOfADataSheetIsMarkedAndExplained) {
   EXPECT_THAT(doubtful(record, &b200), ElementsAre("HBM read, HBM copy: 8 TB/s is quoted as well"));
   EXPECT_TRUE(doubtful(record, &h200).empty());
   EXPECT_TRUE(doubtful(record, nullptr).empty());
-  EXPECT_EQ(with_references(record, &b200)["figures"][0]["vendor"]["doubt"], "8 TB/s is quoted as well");
-  EXPECT_EQ(with_references(record, &h200)["figures"][0]["vendor"]["doubt"], "");
+  EXPECT_EQ(json_of(record, b200)["figures"][0]["vendor"]["doubt"], "8 TB/s is quoted as well");
+  EXPECT_EQ(json_of(record, h200)["figures"][0]["vendor"]["doubt"], "");
 }
 
 TEST(Table, HeadingAndWhatIsMissing) {
-  Record record = made_up();
+  PeakRecord record = made_up();
   EXPECT_EQ(heading(record), "NVIDIA H200, driver 580.159, 700 W; measured 2026-11-21T10:00:00Z");
   record.quick = true;
   EXPECT_EQ(heading(record), "NVIDIA H200, driver 580.159, 700 W; measured 2026-11-21T10:00:00Z (quick)");
@@ -71,7 +77,7 @@ TEST(Table, HeadingAndWhatIsMissing) {
 
 TEST(Json, ReferencesHaveTheirSource) {
   const machine::Gpu gpu = gpu_named("NVIDIA H200");
-  const nlohmann::json json = with_references(made_up(), &gpu);
+  const nlohmann::json json = json_of(made_up(), gpu);
   const nlohmann::json& copy = json["figures"][0];
   EXPECT_EQ(copy["id"], "hbm_copy");
   EXPECT_EQ(copy["vendor"]["value"], 4.8e12);

@@ -22,8 +22,8 @@ std::string script(std::string_view name);
 
 // The folder for what can be found out again but costs time: XDG_CACHE_HOME/aisp or HOME/.cache/aisp; empty when neither is set.
 std::filesystem::path cache_folder();
-// The files that src/peak/cache.cpp and src/compile/store.cpp keep below it, as a regular expression: `aisp clean` removes them
+// The files that src/peak/record.cpp and src/compile/store.cpp keep below it, as a regular expression: `aisp clean` removes them
 // and nothing else, because that place may hold anything, as a clone called aisp.
-inline constexpr const char* cached_files = "peak/(levels-)?(gpu|host)-[0-9a-f]{16}\\.json|kernels/[0-9a-f]{64}\\.code";
+inline constexpr const char* cached_files = "peak/(levels-|links-)?(gpu|host)-[0-9a-f]{16}\\.json|kernels/[0-9a-f]{64}\\.code";
 
 }  // namespace aisp::base

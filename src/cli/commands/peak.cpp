@@ -25,17 +25,6 @@ using base::Error;
 using base::Exit;
 using nlohmann::json;
 
-struct PeakFlags {
-  bool json = false;
-  bool refresh = false;
-  bool quick = false;
-  bool levels = false;
-  bool links = false;
-  std::string svg, csv, markdown;
-  std::vector<std::string> peers;
-  std::vector<int> gpus;
-};
-
 std::vector<int> wanted_gpus(const machine::Machine& machine, const std::vector<int>& chosen) {
   if (!chosen.empty() && machine.gpus.empty())
     throw Error{Exit::unfit, fmt::format("--gpu {}: {}; {}", chosen.front(), machine.cuda_error, machine.cuda_advice)};
@@ -49,14 +38,15 @@ std::vector<int> wanted_gpus(const machine::Machine& machine, const std::vector<
   return gpus;
 }
 
-void add_marks(report::Staircase& staircase, const std::vector<peak::Level>& levels) {
-  for (const peak::Level& level : levels)
+void add_marks(report::Staircase& staircase, const std::vector<peak::MemoryLevel>& levels) {
+  for (const peak::MemoryLevel& level : levels)
     if (level.beyond_bytes > 0)
       staircase.marks.push_back({level.held_bytes, fmt::format("{}{}", level.name.empty() ? "" : level.name + " ",
                                                                base::human_bytes(level.held_bytes))});
 }
 
-std::string picture_of(const peak::Levels& levels, const peak::LevelsFound& found) {
+std::string picture_of(const peak::PeakRecord& record, const peak::LevelsFound& found) {
+  const peak::MemoryLevels& levels = *record.levels;
   report::Staircase latency{.title = "Latency over the working set", .y_title = "latency of a load", .unit = " ns"};
   report::Staircase rate{.title = "Bandwidth over the working set", .y_title = "bandwidth", .unit = " GB/s"};
   report::Staircase pages{.title = "Latency over the pages' span",
@@ -73,7 +63,7 @@ std::string picture_of(const peak::Levels& levels, const peak::LevelsFound& foun
   add_marks(latency, found.memory);
   add_marks(rate, found.memory);
   add_marks(pages, found.translation);
-  return report::staircase_svg(peak::heading(levels), {latency, rate, pages});
+  return report::staircase_svg(peak::heading(record), {latency, rate, pages});
 }
 
 // One GPU or the host.
@@ -83,38 +73,41 @@ struct ShownPeak {
   json as_json;
 };
 
-// Shows what was obtained; `add` adds to the text, and returns the JSON's member.
-template <class Kept, class Add>
-ShownPeak shown_of(const std::string& what, const char* member, const peak::Obtained<Kept>& obtained, const Add& add) {
+// Shows what was obtained; `add` adds to it for the record, and to the record's JSON, which becomes `member`.
+ShownPeak shown_of(const std::string& what, const char* member, const peak::Obtained& obtained,
+                   const std::function<void(const peak::PeakRecord& record, ShownPeak& shown, json& as_json)>& add) {
   if (!obtained.record)
     return {.text = fmt::format("{}: not measured: {}\n", what, obtained.why_not),
             .picture = {},
             .as_json = {{member, nullptr}, {"why_not", obtained.why_not}}};
-  ShownPeak shown{
-      .measured = true,
-      .text = fmt::format("{}: {}{}\n", what, peak::heading(*obtained.record), obtained.from_cache ? ", from the cache" : ""),
-      .picture = {},
-      .as_json = {{"from_cache", obtained.from_cache}, {"why_not", ""}}};
-  shown.as_json[member] = add(*obtained.record, shown);
+  const peak::PeakRecord& record = *obtained.record;
+  ShownPeak shown{.measured = true,
+                  .text = fmt::format("{}: {}{}\n", what, peak::heading(record), obtained.from_cache ? ", from the cache" : ""),
+                  .picture = {},
+                  .as_json = {{"from_cache", obtained.from_cache}, {"why_not", ""}}};
+  json as_json = peak::record_json(record);
+  as_json.erase("schema_version");
+  add(record, shown, as_json);
+  shown.as_json[member] = std::move(as_json);
   return shown;
 }
 
-ShownPeak shown_figures(const std::string& what, const peak::Obtained<peak::Record>& obtained, const machine::Gpu* gpu) {
-  return shown_of(what, "record", obtained, [&](const peak::Record& record, ShownPeak& shown) {
+ShownPeak shown_figures(const std::string& what, const peak::Obtained& obtained, const machine::Gpu* gpu) {
+  return shown_of(what, "record", obtained, [&](const peak::PeakRecord& record, ShownPeak& shown, json& as_json) {
     shown.text += columns(peak::table_rows(record, gpu));
     for (const std::string& line : peak::doubtful(record, gpu)) shown.text += fmt::format("doubtful data sheet (?): {}\n", line);
     for (const std::string& line : peak::missing(record)) shown.text += fmt::format("not measured: {}\n", line);
-    return peak::with_references(record, gpu);
+    peak::add_references(as_json, gpu);
   });
 }
 
-ShownPeak shown_levels(const std::string& what, const peak::Obtained<peak::Levels>& obtained, std::vector<peak::Stated> stated) {
-  return shown_of(what, "levels", obtained, [&](const peak::Levels& levels, ShownPeak& shown) {
-    const peak::LevelsFound found = peak::found_in(levels, std::move(stated));
-    shown.text += columns(peak::level_rows(levels, found));
-    for (const std::string& line : peak::level_notes(levels, found)) shown.text += line + '\n';
-    shown.picture = picture_of(levels, found);
-    return peak::with_levels(levels, found);
+ShownPeak shown_levels(const std::string& what, const peak::Obtained& obtained, std::vector<peak::Stated> stated) {
+  return shown_of(what, "levels", obtained, [&](const peak::PeakRecord& record, ShownPeak& shown, json& as_json) {
+    const peak::LevelsFound found = peak::found_in(*record.levels, std::move(stated));
+    shown.text += columns(peak::level_rows(*record.levels, found));
+    for (const std::string& line : peak::level_notes(*record.levels, found)) shown.text += line + '\n';
+    shown.picture = picture_of(record, found);
+    peak::add_levels(as_json, found);
   });
 }
 
@@ -150,7 +143,7 @@ Exit show_all(const machine::Machine& machine, const std::vector<int>& gpus, con
 
 std::string gpu_name(int ordinal) { return fmt::format("GPU {}", ordinal); }
 
-Exit show_levels(const machine::Machine& machine, const std::vector<int>& gpus, const peak::Options& options,
+Exit show_levels(const machine::Machine& machine, const std::vector<int>& gpus, const peak::ObtainOptions& options,
                  const PeakFlags& flags) {
   if (flags.json && flags.svg == "-")
     throw Error{Exit::usage, "--json and --svg both write to the standard output; give --svg another place"};
@@ -165,19 +158,18 @@ Exit show_levels(const machine::Machine& machine, const std::vector<int>& gpus, 
 
 Exit measure_peaks(const PeakFlags& flags) {
   base::install_interrupt_handlers();
-  peak::Options options{.quick = flags.quick, .refresh = flags.refresh, .purpose = "aisp peak"};
+  peak::ObtainOptions options{.quick = flags.quick, .refresh = flags.refresh, .purpose = "aisp peak"};
   options.note = [](const std::string& line) { note("aisp: " + line); };
   if (flags.links) {
     const machine::Topology topology = machine::probe_topology();
-    return show_links(topology, wanted_gpus(topology.machine, flags.gpus), options,
-                      {.json = flags.json, .svg = flags.svg, .csv = flags.csv, .markdown = flags.markdown, .peers = flags.peers});
+    return show_links(topology, wanted_gpus(topology.machine, flags.gpus), options, flags);
   }
   if (!flags.svg.empty() && !flags.levels)
     throw Error{Exit::usage, "--svg: it draws what --levels or --links measures; give one of them too"};
   const machine::Machine machine = machine::probe();
   const std::vector<int> gpus = wanted_gpus(machine, flags.gpus);
   if (flags.levels) return show_levels(machine, gpus, options, flags);
-  const std::vector<peak::Obtained<peak::Record>> measured = peak::obtain_gpus(machine, gpus, options);
+  const std::vector<peak::Obtained> measured = peak::obtain_gpus(machine, gpus, options);
   const auto of_gpu = [&](std::size_t i, const machine::Gpu& gpu) { return shown_figures(gpu_name(gpus[i]), measured[i], &gpu); };
   return show_all(machine, gpus, flags, of_gpu,
                   [&] { return shown_figures("host", peak::obtain_host(machine, options), nullptr); });

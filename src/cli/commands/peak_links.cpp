@@ -6,12 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/system/files.hpp"
 #include "base/system/places.hpp"
 #include "cli/output.hpp"
 #include "evidence/json.hpp"
-#include "peak/fabric/fabric_table.hpp"
+#include "peak/table.hpp"
 #include "report/markdown/markdown.hpp"
 #include "report/pictures/staircase_picture.hpp"
 #include "report/quote.hpp"
@@ -23,6 +24,7 @@ using base::Error;
 using base::Exit;
 using nlohmann::json;
 using peak::Fabric;
+using peak::PeakRecord;
 
 constexpr std::size_t longest_links_bytes = std::size_t{16} << 20;
 
@@ -32,7 +34,7 @@ std::vector<Fabric> read_peers(const std::vector<std::string>& files) {
     const std::string text = base::read_file(file, longest_links_bytes);
     try {
       const json report = evidence::parse_json(text, "JSON");
-      peers.push_back(report.at("links").get<Fabric>());
+      peers.push_back(*peak::read_record(report.at("links"), peak::Subject::fabric).fabric);
     } catch (const std::exception& error) {
       throw Error{Exit::usage,
                   fmt::format("--peers {}: it is not what aisp peak --links --json writes ({})", file, error.what())};
@@ -76,16 +78,17 @@ json slow_json(const std::vector<peak::Slow>& slow) {
   return list;
 }
 
-std::string text_of(const Fabric& fabric, const std::vector<std::string>& lines) {
-  std::string text = peak::heading(fabric) + "\n\n";
-  for (const peak::FabricTable& table : peak::fabric_tables(fabric)) text += table.title + '\n' + columns(table.rows) + '\n';
+std::string text_of(const PeakRecord& record, const std::vector<std::string>& lines) {
+  std::string text = peak::heading(record) + "\n\n";
+  for (const peak::FabricTable& table : peak::fabric_tables(*record.fabric))
+    text += table.title + '\n' + columns(table.rows) + '\n';
   for (const std::string& line : lines) text += line + '\n';
   return text;
 }
 
-std::string markdown_of(const Fabric& fabric, const std::vector<std::string>& lines) {
-  std::string text = report::paragraph(peak::heading(fabric)) + '\n';
-  for (const peak::FabricTable& table : peak::fabric_tables(fabric)) {
+std::string markdown_of(const PeakRecord& record, const std::vector<std::string>& lines) {
+  std::string text = report::paragraph(peak::heading(record)) + '\n';
+  for (const peak::FabricTable& table : peak::fabric_tables(*record.fabric)) {
     const std::vector<std::string>& heading = table.rows.front();
     report::MarkdownTable markdown{heading, {heading.begin() + 1, heading.end()}};
     std::for_each(table.rows.begin() + 1, table.rows.end(), [&](const std::vector<std::string>& row) { markdown.add(row); });
@@ -95,7 +98,8 @@ std::string markdown_of(const Fabric& fabric, const std::vector<std::string>& li
   return text;
 }
 
-std::string picture_of(const Fabric& fabric) {
+std::string picture_of(const PeakRecord& record) {
+  const Fabric& fabric = *record.fabric;
   report::Staircase rates{
       .title = "Bus bandwidth by size", .y_title = "bus bandwidth", .unit = " GB/s", .lines = {}, .marks = {}, .x_title = "size"};
   report::Staircase times{.title = "Time by size", .y_title = "time", .unit = " us", .lines = {}, .marks = {}, .x_title = "size"};
@@ -111,7 +115,7 @@ std::string picture_of(const Fabric& fabric) {
     rates.lines.push_back(std::move(rate));
     times.lines.push_back(std::move(time));
   }
-  return report::staircase_svg(peak::heading(fabric), {rates, times});
+  return report::staircase_svg(peak::heading(record), {rates, times});
 }
 
 std::string csv_of(const Fabric& fabric) {
@@ -120,32 +124,32 @@ std::string csv_of(const Fabric& fabric) {
   return text;
 }
 
-std::array<std::string, 3> files_of(const LinkFlags& flags) { return {flags.svg, flags.csv, flags.markdown}; }
+std::array<std::string, 3> files_of(const PeakFlags& flags) { return {flags.svg, flags.csv, flags.markdown}; }
 
-void demand_one_on_standard_output(const LinkFlags& flags) {
+void demand_one_on_standard_output(const PeakFlags& flags) {
   if ((flags.json ? 1 : 0) + std::ranges::count(files_of(flags), "-") > 1)
     throw Error{Exit::usage, "--json, --svg, --csv and --markdown: only one can write to the standard output"};
 }
 
 // Tries the files before half a minute of measuring.
-void demand_places(const LinkFlags& flags) {
+void demand_places(const PeakFlags& flags) {
   for (const std::string& file : files_of(flags))
     if (!file.empty()) demand_place_for(file);
 }
 
-void write_documents(const Fabric& fabric, const peak::Judged& judged, const LinkRemarks& said, const LinkFlags& flags) {
-  if (!flags.svg.empty()) print_to(flags.svg, picture_of(fabric));
-  if (!flags.csv.empty()) print_to(flags.csv, csv_of(fabric));
-  if (!flags.markdown.empty()) print_to(flags.markdown, markdown_of(fabric, lines_of(said)));
+void write_documents(const PeakRecord& record, const peak::Judged& judged, const LinkRemarks& said, const PeakFlags& flags) {
+  if (!flags.svg.empty()) print_to(flags.svg, picture_of(record));
+  if (!flags.csv.empty()) print_to(flags.csv, csv_of(*record.fabric));
+  if (!flags.markdown.empty()) print_to(flags.markdown, markdown_of(record, lines_of(said)));
   if (flags.json) {
     print(evidence::json_text(json{{"schema_version", evidence::schema_version},
-                                   {"links", fabric},
+                                   {"links", peak::record_json(record)},
                                    {"slow", slow_json(judged.slow)},
                                    {"unclear", judged.unclear},
                                    {"wrong", said.wrong}},
                               2) +
           '\n');
-  } else if (flags.svg != "-" && flags.csv != "-" && flags.markdown != "-") show(text_of(fabric, lines_of(said)));
+  } else if (flags.svg != "-" && flags.csv != "-" && flags.markdown != "-") show(text_of(record, lines_of(said)));
 }
 
 // A machine without NCCL lacks the collectives alone, and is not at fault.
@@ -155,22 +159,23 @@ bool is_whole(const Fabric& fabric) {
 
 }  // namespace
 
-Exit show_links(const machine::Topology& topology, const std::vector<int>& gpus, const peak::Options& options,
-                const LinkFlags& flags) {
+Exit show_links(const machine::Topology& topology, const std::vector<int>& gpus, const peak::ObtainOptions& options,
+                const PeakFlags& flags) {
   demand_one_on_standard_output(flags);
   const std::vector<Fabric> peers = read_peers(flags.peers);
   if (gpus.size() < 2)
     throw Error{Exit::unfit, fmt::format("--links: it takes two GPUs; {}",
                                          topology.machine.gpus.empty() ? topology.machine.cuda_error : "here is one")};
   demand_places(flags);
-  const auto obtained = peak::obtain_fabric(topology, gpus, options);
+  const peak::Obtained obtained = peak::obtain_fabric(topology, gpus, options);
   if (!obtained.record) throw Error{Exit::unfit, fmt::format("the links were not measured: {}", obtained.why_not)};
-  const peak::Judged judged = peak::judge(*obtained.record, peers);
-  const LinkRemarks said = said_of(*obtained.record, judged);
+  const Fabric& fabric = *obtained.record->fabric;
+  const peak::Judged judged = peak::judge(fabric, peers);
+  const LinkRemarks said = said_of(fabric, judged);
   write_documents(*obtained.record, judged, said, flags);
   if (!said.wrong.empty()) return Exit::failed;
   if (!said.slow.empty()) return Exit::regression;
-  return is_whole(*obtained.record) ? Exit::good : Exit::unfit;
+  return is_whole(fabric) ? Exit::good : Exit::unfit;
 }
 
 std::string known_links(const machine::Topology& topology, json& object) {
@@ -178,12 +183,13 @@ std::string known_links(const machine::Topology& topology, json& object) {
   std::vector<int> gpus;
   for (const machine::Gpu& gpu : topology.machine.gpus) gpus.push_back(gpu.ordinal);
   if (gpus.size() < 2) return {};
-  const auto fabric = peak::load<Fabric>(base::cache_folder(), peak::fabric_key(topology.machine, gpus)).kept;
-  if (!fabric) return "\nCopies between GPUs were not measured here: aisp peak --links measures them\n";
-  object = *fabric;
-  const peak::FabricTable matrix = peak::copy_matrix(*fabric);
-  std::string text = fmt::format("\n{} (aisp peak --links, {})\n{}", matrix.title, fabric->measured_utc, columns(matrix.rows));
-  for (const std::string& line : lines_of(said_of(*fabric, peak::judge(*fabric, {})))) text += line + '\n';
+  const std::optional<PeakRecord> record =
+      peak::load(base::cache_folder(), peak::fabric_key(topology.machine, gpus), peak::Subject::fabric).record;
+  if (!record) return "\nCopies between GPUs were not measured here: aisp peak --links measures them\n";
+  object = peak::record_json(*record);
+  const peak::FabricTable matrix = peak::copy_matrix(*record->fabric);
+  std::string text = fmt::format("\n{} (aisp peak --links, {})\n{}", matrix.title, record->measured_utc, columns(matrix.rows));
+  for (const std::string& line : lines_of(said_of(*record->fabric, peak::judge(*record->fabric, {})))) text += line + '\n';
   return text;
 }
 

@@ -5,10 +5,9 @@
 #include <memory>
 
 #include "base/device_memory.hpp"
-#include "base/system/clock.hpp"
 #include "measure/statistics/statistics.hpp"
 #include "peak/kernels.hpp"
-#include "peak/levels/chase.hpp"
+#include "peak/levels/staircase.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {
@@ -22,7 +21,7 @@ constexpr std::size_t peer_load_warm_up = 512;
 
 // Memory, stream and events of the selected GPU.
 struct Node {
-  explicit Node(int gpu) : gpu{gpu} {
+  explicit Node(int ordinal) : gpu{ordinal} {
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     check(cudaEventCreate(&start));
     check(cudaEventCreate(&stop));
@@ -126,7 +125,7 @@ void measure_pairs(int gpus, Fabric& fabric) {
 Fabric measure_fabric(const FabricTeller& tell) {
   int gpus = 0;
   check(cudaGetDeviceCount(&gpus));
-  Fabric fabric{.measured_utc = base::utc_now()};
+  Fabric fabric;
   for (int gpu = 0; gpu < gpus; ++gpu) fabric.gpus.push_back({.ordinal = gpu});
   tell(fabric, "copying between GPUs");
   measure_pairs(gpus, fabric);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/fabric/fabric_table.hpp"
+#include "peak/fabric/fabric.hpp"
 
 #include <fmt/format.h>
 

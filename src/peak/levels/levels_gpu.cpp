@@ -6,10 +6,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/system/clock.hpp"
 #include "measure/statistics/statistics.hpp"
 #include "peak/kernels.hpp"
-#include "peak/levels/chase.hpp"
+#include "peak/levels/staircase.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {
@@ -167,9 +166,9 @@ double shared_bytes_s(Bench& bench) {
 
 }  // namespace
 
-Levels measure_gpu_levels(Bench& bench) {
+MemoryLevels measure_gpu_levels(Bench& bench) {
   const machine::Gpu& gpu = bench.gpu();
-  Levels levels{.measured_utc = base::utc_now(), .page_bytes = gpu_page_bytes};
+  MemoryLevels levels{.page_bytes = gpu_page_bytes};
   Staircase staircase{bench};
   // First, and long enough for the clock to rise.
   const double registers_bytes_s = register_bytes_s(bench), shared_rate = shared_bytes_s(bench);

@@ -8,10 +8,9 @@
 #include <limits>
 
 #include "base/error.hpp"
-#include "base/system/clock.hpp"
 #include "machine/cpu_caches.hpp"
 #include "machine/host.hpp"
-#include "peak/levels/chase.hpp"
+#include "peak/levels/staircase.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {
@@ -76,12 +75,12 @@ double chase_ns(char* base, const std::vector<std::uint64_t>& order) {
 
 }  // namespace
 
-Levels measure_host_levels() {
+MemoryLevels measure_host_levels() {
   const machine::Host host = machine::read_host();
   const std::size_t last_level = machine::last_level_cache_bytes();
   const std::size_t most = std::min<std::size_t>(std::clamp<std::size_t>(4 * last_level, 256 * mib, 1024 * mib),
                                                  std::max<std::size_t>(host.memory_available_bytes / 8, 64 * mib));
-  Levels levels{.measured_utc = base::utc_now(), .page_bytes = host_page_bytes};
+  MemoryLevels levels{.page_bytes = host_page_bytes};
   {
     const HostArea area{most, true};
     for (const std::size_t bytes : chase_sizes(4 * kib, most, 8, host_line_bytes))

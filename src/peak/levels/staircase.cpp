@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <random>
 #include <span>
+#include <utility>
 
 #include "measure/statistics/statistics.hpp"
 
@@ -86,9 +89,9 @@ std::size_t last_held(const Piece& piece, const Piece& next, const std::vector<d
   return held;
 }
 
-Level level_of(const Piece& piece, const std::vector<ChasePoint>& points) {
+MemoryLevel level_of(const Piece& piece, const std::vector<ChasePoint>& points) {
   std::vector<double> ns, cycles, rates;
-  Level level;
+  MemoryLevel level;
   for (std::size_t i = piece.first; i <= piece.last; ++i) {
     ns.push_back(points[i].ns);
     if (points[i].cycles > 0) cycles.push_back(points[i].cycles);
@@ -105,13 +108,25 @@ Level level_of(const Piece& piece, const std::vector<ChasePoint>& points) {
 
 double distance(double a, double b) { return std::abs(std::log(a / b)); }
 
+// std::shuffle gives other orders with other libraries.
+void shuffle(std::uint64_t* first, std::size_t count, std::mt19937_64& random) {
+  for (std::size_t i = count; i > 1; --i) std::swap(first[i - 1], first[random() % i]);
+}
+
+std::vector<std::uint64_t> shuffled(std::size_t count, std::mt19937_64& random) {
+  std::vector<std::uint64_t> order(count);
+  std::iota(order.begin(), order.end(), std::uint64_t{0});
+  shuffle(order.data(), count, random);
+  return order;
+}
+
 }  // namespace
 
-std::vector<Level> find_levels(const std::vector<ChasePoint>& points) {
+std::vector<MemoryLevel> find_levels(const std::vector<ChasePoint>& points) {
   if (points.size() < least_points) return {};
   const std::vector<double> y = smoothed(points);
   const std::vector<Piece> pieces = flat_pieces(y);
-  std::vector<Level> levels;
+  std::vector<MemoryLevel> levels;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     levels.push_back(level_of(pieces[i], points));
     if (i + 1 == pieces.size()) continue;
@@ -122,16 +137,16 @@ std::vector<Level> find_levels(const std::vector<ChasePoint>& points) {
   return levels;
 }
 
-const Stated* stated_of(const Level& level, const std::vector<Stated>& stated) {
+const Stated* stated_of(const MemoryLevel& level, const std::vector<Stated>& stated) {
   const auto found = std::ranges::find(stated, level.name, &Stated::name);
   return level.name.empty() || found == stated.end() ? nullptr : &*found;
 }
 
-void name_levels(std::vector<Level>& levels, const std::vector<Stated>& stated, const std::string& memory) {
+void name_levels(std::vector<MemoryLevel>& levels, const std::vector<Stated>& stated, const std::string& memory) {
   if (levels.empty()) return;
   for (const Stated& each : stated) {
-    Level* nearest = nullptr;
-    for (Level& level : levels)
+    MemoryLevel* nearest = nullptr;
+    for (MemoryLevel& level : levels)
       if (level.beyond_bytes > 0 && level.name.empty() && distance(level.held_bytes, each.bytes) <= std::log(2.0) &&
           (nearest == nullptr || distance(level.held_bytes, each.bytes) < distance(nearest->held_bytes, each.bytes)))
         nearest = &level;
@@ -176,6 +191,26 @@ std::vector<std::size_t> chase_sizes(std::size_t first, std::size_t last, int pe
     if (size > last) return sizes;
     if (size > 0 && (sizes.empty() || size > sizes.back())) sizes.push_back(size);
   }
+}
+
+std::vector<std::uint64_t> chase_of_lines(std::size_t bytes, std::size_t line, std::size_t window, std::uint64_t seed) {
+  std::mt19937_64 random{seed};
+  const std::size_t lines = bytes / line, in_window = std::max<std::size_t>(window / line, 1);
+  std::vector<std::uint64_t> order;
+  order.reserve(lines);
+  for (const std::uint64_t index : shuffled((lines + in_window - 1) / in_window, random)) {
+    const std::size_t first = index * in_window, count = std::min(in_window, lines - first);
+    for (const std::uint64_t place : shuffled(count, random)) order.push_back((first + place) * line);
+  }
+  return order;
+}
+
+std::vector<std::uint64_t> chase_of_pages(std::size_t bytes, std::size_t line, std::size_t page, std::uint64_t seed) {
+  std::mt19937_64 random{seed};
+  const std::size_t lines_in_page = page / line;
+  std::vector<std::uint64_t> order = shuffled(bytes / page, random);
+  for (std::uint64_t& index : order) index = index * page + random() % lines_in_page * line;
+  return order;
 }
 
 }  // namespace aisp::peak

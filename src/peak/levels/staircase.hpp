@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latency over the working set, and the levels that its steps tell.
+// Latency over the working set: the orders in which a chase visits memory, and the levels that the steps tell.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ struct ChasePoint {
 };
 
 // A flat part of the staircase.
-struct Level {
+struct MemoryLevel {
   std::string name;  // "L1", "L2"; empty: nothing is known of that size
   double ns = 0, cycles = 0;
   double bytes_s = 0;       // median over the second half of its flat part; 0: not measured
@@ -28,7 +29,7 @@ struct Level {
 
 // From points in ascending order. A level is flat over at least half an octave's points; what rises all the way is a way between
 // two levels. Nothing for less than a handful of points.
-std::vector<Level> find_levels(const std::vector<ChasePoint>& points);
+std::vector<MemoryLevel> find_levels(const std::vector<ChasePoint>& points);
 
 // A stated size that gives a level its name.
 struct Stated {
@@ -39,8 +40,8 @@ struct Stated {
 };
 // Gives each level the name of the stated size that is nearest to what it held, no further than a factor of two; the one beyond
 // the last step is `memory`. No name is given twice.
-void name_levels(std::vector<Level>& levels, const std::vector<Stated>& stated, const std::string& memory);
-const Stated* stated_of(const Level& level, const std::vector<Stated>& stated);  // null where nobody states it
+void name_levels(std::vector<MemoryLevel>& levels, const std::vector<Stated>& stated, const std::string& memory);
+const Stated* stated_of(const MemoryLevel& level, const std::vector<Stated>& stated);  // null where nobody states it
 
 // Two kinds of lines by how long a load of each takes: those of the near half of L2 and those of the far one.
 struct TwoKinds {
@@ -53,5 +54,14 @@ std::optional<TwoKinds> two_kinds(std::vector<double> values, double least_ratio
 
 // Sizes from `first` to `last`, so many an octave, each a multiple of `multiple`.
 std::vector<std::size_t> chase_sizes(std::size_t first, std::size_t last, int per_octave, std::size_t multiple);
+
+// An order of a chase is one cycle: from each place to the next, and from the last to the first.
+
+// Byte offsets of every line of the first `bytes`, in random order within each window, the windows in random order too. No
+// prefetcher can follow, while so few pages are in turn at once that their addresses stay translated.
+std::vector<std::uint64_t> chase_of_lines(std::size_t bytes, std::size_t line, std::size_t window, std::uint64_t seed);
+
+// One line of each page, at another place in each so that the lines do not meet in one set of a cache; the pages in random order.
+std::vector<std::uint64_t> chase_of_pages(std::size_t bytes, std::size_t line, std::size_t page, std::uint64_t seed);
 
 }  // namespace aisp::peak

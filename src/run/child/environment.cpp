@@ -17,7 +17,7 @@
 #include "machine/machine.hpp"
 #include "machine/needs.hpp"
 #include "machine/nvml.hpp"
-#include "peak/measured_ceilings.hpp"
+#include "peak/record.hpp"
 
 namespace aisp::run {
 namespace {

@@ -348,8 +348,8 @@ class Clean(EndToEnd):
 
     def test_of_the_cache_only_what_aisp_put_there(self):
         cache = self.work / "cache/aisp"
-        for file in ("peak/host-0123456789abcdef.json", "peak/levels-gpu-0123456789abcdef.json", f"kernels/{'a' * 64}.code",
-                     f"kernels/.{'b' * 64}.code.part-x1Y2z3"):
+        for file in ("peak/host-0123456789abcdef.json", "peak/levels-gpu-0123456789abcdef.json",
+                     "peak/links-gpu-0123456789abcdef.json", f"kernels/{'a' * 64}.code", f"kernels/.{'b' * 64}.code.part-x1Y2z3"):
             (cache / file).parent.mkdir(parents=True, exist_ok=True)
             (cache / file).write_text("x")
         elsewhere = self.work / "elsewhere"
@@ -360,8 +360,8 @@ class Clean(EndToEnd):
             (cache / file).parent.mkdir(parents=True, exist_ok=True)
             (cache / file).write_text("mine")
         dry = self.call("clean", "--dry-run")
-        self.assertIn(f"would remove {cache} (4 B)", dry.out)
-        self.assertEqual(sum(path.is_file() for path in cache.rglob("*")), 9)
+        self.assertIn(f"would remove {cache} (5 B)", dry.out)
+        self.assertEqual(sum(path.is_file() for path in cache.rglob("*")), 10)
         finished = self.call("clean")
         self.assert_code(finished, 0)
         self.assertIn(f"kept what is not of aisp's making in {cache}: .git, README.md, peak/.hidden, peak/notes.json, src\n", finished.out)

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peak/record.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/json_fields.hpp"
+#include "base/system/files.hpp"
+#include "base/text.hpp"
+#include "evidence/json.hpp"
+
+namespace aisp::peak {
+namespace {
+
+using nlohmann::json;
+
+constexpr int record_version = 1;
+constexpr std::size_t longest_record_bytes = std::size_t{1} << 20, most_points = 4096;
+constexpr std::array file_prefixes{"", "levels-", "links-"};  // in the order of Subject
+
+[[noreturn]] void refuse(const std::string& what) { throw base::Error{base::Exit::usage, what}; }
+
+// Refuses a thing without a member that describe() lists, and a number that is negative or none.
+class Amounts {
+ public:
+  Amounts(const json& from, const std::string& place) : from_{from}, place_{place} {}
+  void operator()(const std::string& name, double value) const {
+    demand(name);
+    if (!std::isfinite(value) || value < 0) refuse(fmt::format("{}.{}: {} is no amount", place_, name, value));
+  }
+  template <class T>
+  void operator()(const std::string& name, T& /*value*/) const {
+    demand(name);
+  }
+  template <class T>
+  void operator()(const std::string& /*name*/, std::optional<T>& /*value*/) const {}
+
+ private:
+  void demand(const std::string& name) const {
+    if (!from_.contains(name)) refuse(fmt::format("{}.{} is missing", place_, name));
+  }
+
+  const json& from_;
+  const std::string& place_;
+};
+
+void demand_points(const std::vector<ChasePoint>& points, const std::string& place) {
+  if (points.size() > most_points) refuse(place + ": too many points");
+  if (!std::ranges::is_sorted(points, {}, &ChasePoint::bytes)) refuse(place + ": its points are in no order");
+}
+
+void demand_durations(const std::vector<CollectiveTime>& times) {
+  for (const CollectiveTime& time : times)
+    if (!(time.bytes > 0 && time.seconds > 0)) refuse("record.times: a collective takes bytes and seconds");
+}
+
+}  // namespace
+
+template <class Visitor>
+static void describe(Sustained& s, Visitor& visit) {
+  visit("value", s.value);
+  visit("duration_s", s.duration_s);
+  visit("sm_clock_mhz", s.sm_clock_mhz);
+  visit("power_w", s.power_w);
+  visit("throttle_reasons", s.throttle_reasons);
+}
+
+template <class Visitor>
+static void describe(Figure& f, Visitor& visit) {
+  visit("id", f.id);
+  visit("value", f.value);
+  visit("how", f.how);
+  visit("why_not", f.why_not);
+  visit("sustained", f.sustained);
+}
+
+template <class Visitor>
+static void describe(Key& k, Visitor& visit) {
+  visit("of", k.of);
+  visit("model", k.model);
+  visit("driver", k.driver);
+  visit("power_limit_w", k.power_limit_w);
+  visit("cpus", k.cpus);
+}
+
+template <class Visitor>
+static void describe(ChasePoint& p, Visitor& visit) {
+  visit("bytes", p.bytes);
+  visit("latency_ns", p.ns);
+  visit("latency_cycles", p.cycles);
+  visit("bytes_s", p.bytes_s);
+}
+
+template <class Visitor>
+static void describe(TwoKinds& k, Visitor& visit) {
+  visit("near_cycles", k.near);
+  visit("far_cycles", k.far);
+  visit("far_share", k.far_share);
+}
+
+template <class Visitor>
+static void describe(MemoryLevels& l, Visitor& visit) {
+  visit("lines", l.lines);
+  visit("pages", l.pages);
+  visit("page_bytes", l.page_bytes);
+  visit("registers", l.registers);
+  visit("shared", l.shared);
+  visit("l2", l.l2);
+}
+
+template <class Visitor>
+static void describe(FabricGpu& g, Visitor& visit) {
+  visit("ordinal", g.ordinal);
+  visit("uuid", g.uuid);
+  visit("name", g.name);
+  visit("figures", g.figures);
+}
+
+template <class Visitor>
+static void describe(FabricPair& p, Visitor& visit) {
+  visit("from_gpu", p.from);
+  visit("to_gpu", p.to);
+  visit("path", p.path);
+  visit("direct", p.direct);
+  visit("bytes_s", p.bytes_s);
+  visit("both_bytes_s", p.both_bytes_s);
+  visit("latency_s", p.latency_s);
+}
+
+template <class Visitor>
+static void describe(CollectiveTime& c, Visitor& visit) {
+  visit("operation", c.operation);
+  visit("bytes", c.bytes);
+  visit("time_s", c.seconds);
+  visit("wrong", c.wrong);
+}
+
+template <class Visitor>
+static void describe(Fabric& f, Visitor& visit) {
+  visit("gpus", f.gpus);
+  visit("pairs", f.pairs);
+  visit("nccl", f.nccl);
+  visit("times", f.times);
+  visit("missing", f.missing);
+}
+
+template <class Visitor>
+static void describe(PeakRecord& r, Visitor& visit) {
+  visit("key", r.key);
+  visit("measured_utc", r.measured_utc);
+  if (r.levels) return describe(*r.levels, visit);
+  if (r.fabric) return describe(*r.fabric, visit);
+  visit("quick", r.quick);
+  visit("partial", r.partial);
+  visit("figures", r.figures);
+}
+
+template <class Thing>
+requires requires(Thing& thing, const Amounts& amounts) { describe(thing, amounts); }
+static void read_field(const json& from, Thing& thing, const std::string& place) {
+  base::JsonReader reader{from, place};
+  describe(thing, reader);
+  const Amounts amounts{from, place};
+  describe(thing, amounts);
+}
+
+// Readers know the unit by the id; scripts need not.
+void to_json(json& object, const Figure& figure) {
+  object = base::json_of(figure);
+  if (const Known* known = find_known(figure.id)) object["unit"] = name_of(known->unit);
+}
+void from_json(const json& object, Figure& figure) { read_field(object, figure, "figure"); }
+
+json record_json(const PeakRecord& record) {
+  json object = base::json_of(record);
+  object["schema_version"] = record_version;
+  if (!record.fabric) return object;
+  for (std::size_t i = 0; i < record.fabric->times.size(); ++i) {
+    object["times"][i]["algorithm_bytes_s"] = record.fabric->times[i].algorithm_bytes_s();
+    object["times"][i]["bus_bytes_s"] = record.fabric->times[i].bus_bytes_s(record.fabric->gpus.size());
+  }
+  return object;
+}
+
+PeakRecord read_record(const json& object, Subject subject) {
+  int version = 0;
+  base::JsonReader{object, "record"}("schema_version", version);
+  if (version != record_version) refuse("it is of another version of aisp");
+  PeakRecord record;
+  if (subject == Subject::levels) record.levels.emplace();
+  if (subject == Subject::fabric) record.fabric.emplace();
+  read_field(object, record, "record");
+  if (record.levels) {
+    demand_points(record.levels->lines, "record.lines");
+    demand_points(record.levels->pages, "record.pages");
+  }
+  if (record.fabric) demand_durations(record.fabric->times);
+  return record;
+}
+
+std::filesystem::path cache_file(const std::filesystem::path& cache, const Key& key, Subject subject) {
+  const std::string digest = base::sha256_hex(evidence::json_text(base::json_of(key)));
+  return cache / "peak" /
+         fmt::format("{}{}-{}.json", file_prefixes.at(static_cast<std::size_t>(subject)),
+                     key.of == key_of_host ? key_of_host : "gpu", digest.substr(0, 16));
+}
+
+Cached load(const std::filesystem::path& cache, const Key& key, Subject subject) {
+  if (cache.empty()) return {};
+  const std::filesystem::path file = cache_file(cache, key, subject);
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return {};
+  const auto unusable = [&](const std::string& why) {
+    return Cached{std::nullopt,
+                  fmt::format("{} is not a record of aisp peak ({}); it is not used", file.string(), base::one_line(why))};
+  };
+  try {
+    PeakRecord record = read_record(evidence::parse_json(base::read_file(file, longest_record_bytes), "JSON"), subject);
+    if (record.key != key) return unusable("it is of another machine");
+    return {std::move(record), {}};
+  } catch (const std::exception& error) {
+    return unusable(error.what());
+  }
+}
+
+void store(const std::filesystem::path& cache, const PeakRecord& record) {
+  if (cache.empty()) throw base::Error{base::Exit::unfit, "no place for a cache: set HOME or XDG_CACHE_HOME"};
+  base::write_atomically(cache_file(cache, record.key, record.subject()), evidence::json_text(record_json(record), 2) + '\n');
+}
+
+}  // namespace aisp::peak
