@@ -8,11 +8,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "base/one_way.hpp"
 #include "base/system/entropy.hpp"
 #include "measure/child_watch.hpp"
 #include "measure/execution/cold_cache.hpp"
@@ -105,7 +105,7 @@ class Executor {
   // Returns the poison of the last execution's outputs, a byte from 1 to 255; drawn anew for each, and different from the last
   // two.
   int poison() const { return poison_; }
-  void seed(std::uint64_t seed) { random_.seed(seed); }
+  void seed(std::uint64_t seed) { random_ = base::OneWayRandom{seed}; }
   // Returns the device settings that the last execution's variant changed and did not restore; they have been restored by now.
   const std::vector<std::string>& changed_limits() const { return changed_limits_; }
   ColdCache* cold() { return cold_.get(); }
@@ -131,7 +131,7 @@ class Executor {
   ChildWatch children_;
   OutputDigests digests_, held_digests_;
   std::vector<std::uint64_t> poisoned_;  // digests of the outputs before the execution
-  std::mt19937_64 random_{base::entropy()};
+  base::OneWayRandom random_{base::entropy()};
   int poison_ = pair::default_poison;
   double early_ms_ = 0;
   bool resets_ = false;         // whether the variant that was made ready has a reset

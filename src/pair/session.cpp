@@ -15,6 +15,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/one_way.hpp"
 #include "base/system/files.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/running_variant.hpp"
@@ -42,6 +43,9 @@ void write_words(const std::string& path, std::size_t bytes, std::uint64_t seed)
 }
 
 bool is_input(const Buffer& buffer) { return buffer.role == Role::input || buffer.role == Role::inout; }
+
+// Second words of the seeds that pairs see. Those that order and check have others, so that neither tells the other.
+constexpr std::uint64_t of_buffers = 1, of_files = 2;
 
 }  // namespace
 
@@ -121,8 +125,8 @@ Buffer& Session::add(Role role, ElementType type, std::size_t element_bytes, std
 }
 
 void Session::fill(Buffer& buffer, std::uint64_t seed) {
-  for (std::size_t i = 0; i < buffers_.size(); ++i)
-    if (&buffers_[i] == &buffer) buffer.seed = random_bits(seed, i);
+  const auto place = std::ranges::find_if(buffers_, [&](const Buffer& each) { return &each == &buffer; });
+  buffer.seed = base::OneWay{seed}(static_cast<std::uint64_t>(place - buffers_.begin()), of_buffers);
   if (buffer.fill) {
     buffer.filled.resize(buffer.bytes());
     buffer.host_copy = buffer.filled.data();
@@ -145,7 +149,7 @@ void Session::refill(std::uint64_t seed) {
     else set_bytes(buffer.data, default_poison, buffer.bytes(), gpu_of(buffer));
   }
   for (std::size_t i = 0; i < files_.size(); ++i) {
-    const std::uint64_t file_seed = random_bits(~seed, i);
+    const std::uint64_t file_seed = base::OneWay{seed}(i, of_files);
     if (files_[i].seed == file_seed) continue;
     files_[i].seed = file_seed;
     write_words(files_[i].path, files_[i].bytes, file_seed);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/one_way.hpp"
 #include "measure/execution.hpp"
 #include "measure/sample.hpp"
 #include "pair/memory/snapshot.hpp"
@@ -76,7 +77,7 @@ class SampleWatch {
 
   pair::Session& session_;
   std::vector<State> states_;
-  std::mt19937_64 random_;
+  base::OneWayRandom random_;
   std::uint64_t inputs_ = 0;
   bool fresh_ = true;  // no variant has run on the present inputs
   std::optional<std::size_t> truth_of_;
