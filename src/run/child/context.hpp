@@ -20,8 +20,10 @@ struct Context {
   const Request& request;
   const Environment& environment;
   pair::RankGroup& ranks;
-  // Of timed rounds and the audit, one for all ranks. It is never the request's: inputs that come again could be known.
-  std::uint64_t timed_seed = ranks.of_first("the seed of the timed rounds", base::entropy());
+  // The seed of timed rounds and the audit, the same on all ranks. It is the request's only under --reproducible: results on
+  // inputs that come again in the next process could be kept for it.
+  std::uint64_t timed_seed =
+      request.reproducible ? request.seed : ranks.of_first("the seed of the timed rounds", base::entropy());
 };
 
 // Independent random numbers: base::OneWay{seed}(stream) is the seed of each, from that of the request or of the timed rounds.

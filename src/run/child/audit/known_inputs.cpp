@@ -42,7 +42,7 @@ Repeats repeat(measure::Executor& executor, pair::Session& session, const Varian
   const auto once = [&](std::uint64_t seed) {
     std::this_thread::sleep_for(pause);
     session.refill_variable(seed);
-    measure::Capture capture{.digest = false, .inputs = seed};
+    measure::Capture capture{.digest = false};
     return executor.execute(variant, capture).cpu_ms;
   };
   const bool others_between = variable_bytes(session) < few_bytes;

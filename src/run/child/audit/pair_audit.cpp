@@ -99,7 +99,7 @@ bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const Comparis
   for (const std::uint64_t seed : inputs) {
     auditor.renew(seed);
     const profile::Scope range{timed.result->name};
-    runs.push_back(auditor.run(*timed.variant, seed));
+    runs.push_back(auditor.run(*timed.variant));
   }
   return took_as_timed(timed, inputs, medians_of(runs), with);
 }
@@ -165,7 +165,7 @@ std::vector<std::vector<AuditedRun>> run_audited(Auditor& auditor, Record& recor
     if (const std::vector<std::string> kernels = auditor.renew(inputs); !kernels.empty()) begun.push_back(kernels.front());
     for (std::size_t v = 0; v < timed.size(); ++v) {
       const profile::Scope range{timed[v].result->name};
-      runs[v].push_back(auditor.run(*timed[v].variant, inputs));
+      runs[v].push_back(auditor.run(*timed[v].variant));
     }
   }
   check_renewals(record, begun);
