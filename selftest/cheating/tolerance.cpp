@@ -88,6 +88,41 @@ class KnowsThePositions final : public Doubling {
   std::vector<std::size_t> positions_;
 };
 
+class InBf16 final : public Workload {
+ public:
+  static constexpr Device device = Device::host;
+  explicit InBf16(Setup& setup) : in_{setup.input<float>(count, uniform(-1, 1))}, out_{setup.output<__nv_bfloat16>(count)} {}
+  Cost cost() const override { return {.host_bytes = 6.0 * count}; }
+  double expected(std::size_t i) const override { return 2 * in_.host(i); }
+  void slow(Launch&) {
+    for (int pass = 0; pass < 8; ++pass)
+      for (std::size_t i = 0; i < count; ++i) {
+        volatile float value = 2 * in_.get()[i];
+        out_[i] = __float2bfloat16_rn(value);
+      }
+  }
+  void with_another_factor(Launch&) {
+    for (std::size_t i = 0; i < count; ++i) out_[i] = __float2bfloat16_rn(2.0024f * in_.get()[i]);
+  }
+
+ private:
+  static constexpr std::size_t count = 64 * 1024;
+  Input<float> in_;
+  Output<__nv_bfloat16> out_;
+};
+
+// Defines its error as the right result.
+class QuantizesToNothing final : public Doubling {
+ public:
+  using Doubling::Doubling;
+  double expected_quantized(std::string_view variant, int, std::size_t i) const override {
+    return variant == "slow" ? expected(i) : 0.25 * expected(i);
+  }
+  void a_quarter(Launch&) {
+    for (std::size_t i = 0; i < count_; ++i) out_[i] = 0.5f * in_.get()[i];
+  }
+};
+
 constexpr Expected told = fails("verify/reference", "verify/baseline");
 
 }  // namespace
@@ -106,6 +141,13 @@ extern constinit const selftest::Case one_term_hidden =
     pair_of<&RoughSums::without_one_term_of_few_rows>({.does = "leaves one term out of 8 of 256 sums, and stores them in bf16",
                                                        .must = told,
                                                        .tolerance = reduction_of(RoughSums::length)});
+extern constinit const selftest::Case one_sided_error = pair_of<&InBf16::with_another_factor>(
+    {.does = "is a thousandth too large everywhere, which rounding to bf16 hides", .must = told, .tolerance = automatic});
+extern constinit const selftest::Case quantized_to_nothing =
+    pair_of<&QuantizesToNothing::a_quarter>({.does = "is off by three quarters, and says that quantizing makes it so",
+                                             .must = told,
+                                             .tolerance = automatic,
+                                             .changes_precision = true});
 extern constinit const selftest::Case known_positions =
     pair_of<&KnowsThePositions::only>({.does = "is right only where the usual seed makes verification look",
                                        .must = told,

@@ -5,7 +5,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cmath>
 #include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace aisp::ch96 {
@@ -204,6 +209,123 @@ class NotesTheInput final : public Doubling {
   int runs_ = 0;
 };
 
+// Its inputs take long to make, and its function of them keeps something for the reference.
+class Expensive final : public Workload {
+ public:
+  static constexpr Device device = Device::host;
+  explicit Expensive(Setup& setup)
+      : in_{setup.input<float>(count,
+                               HostFill<float>{[this](std::span<float> values, std::uint64_t seed) { fill(values, seed); }})},
+        out_{setup.output<float>(count)} {}
+  Cost cost() const override { return {.host_bytes = 8.0 * count}; }
+  double expected(std::size_t i) const override { return static_cast<double>(factor_) * in_.host(i); }
+  void slow(Launch&) {
+    for (int pass = 0; pass < 8; ++pass) multiply<volatile float>();
+  }
+  void once(Launch&) { multiply<float>(); }
+  void clear(Launch&) { out_[0] = 0; }
+
+ private:
+  static constexpr std::size_t count = 64 * 1024;
+  void fill(std::span<float> values, std::uint64_t seed) {
+    factor_ = static_cast<float>(1 + seed % 8);
+    values[0] = factor_;
+    for (std::size_t i = 1; i < values.size(); ++i) values[i] = static_cast<float>(random_bits(seed, i) % 1024);
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  }
+  template <class T>
+  void multiply() {
+    for (std::size_t i = 0; i < count; ++i) {
+      T value = in_.get()[i];
+      out_[i] = value * in_.get()[0];
+    }
+  }
+  float factor_ = 1;
+  Input<float> in_;
+  Output<float> out_;
+};
+
+class AsksForATable final : public Workload {
+ public:
+  static constexpr Device device = Device::host;
+  explicit AsksForATable(Setup& setup)
+      : in_{setup.input<float>(count, uniform(-1, 1))},
+        table_{setup.input<float>(16, uniform(1, 2), {.constant = true})},
+        out_{setup.output<float>(count)} {}
+  Cost cost() const override { return {.host_bytes = 8.0 * count}; }
+  double expected(std::size_t i) const override {
+    return static_cast<double>(static_cast<float>(in_.host(i)) * static_cast<float>(table_.host(3)));
+  }
+  void slow(Launch&) {
+    for (int pass = 0; pass < 8; ++pass)
+      for (std::size_t i = 0; i < count; ++i) {
+        volatile float value = in_.get()[i];
+        out_[i] = value * table_[3];
+      }
+  }
+  void of_constants(Launch&) {
+    const auto factor = static_cast<float>(table_.host(3));
+    for (std::size_t i = 0; i < count; ++i) out_[i] = in_.get()[i] * factor;
+  }
+
+ private:
+  static constexpr std::size_t count = 64 * 1024;
+  Input<float> in_, table_;
+  Output<float> out_;
+};
+
+// Its metric takes long, and must be that of the run before.
+class ReportsTheSum final : public Doubling {
+ public:
+  using Doubling::Doubling;
+  void run(Launch& launch) {
+    doubled(launch);
+    sum_ = sum();
+  }
+  void metrics(std::string_view variant, Metrics& metrics) override {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{1};
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    if (variant == "doubled" && sum() != sum_) throw std::logic_error{"outputs changed before the metrics"};
+    metrics.report("sum", 1 + std::abs(sum()), "", Metrics::Better::lower);
+  }
+
+ private:
+  double sum() const { return std::accumulate(out_.get(), out_.get() + count_, 0.0); }
+  double sum_ = 0;
+};
+
+// Stores numbers in bf16, half of which are small.
+class StoresBf16 : public Workload {
+ public:
+  static constexpr Device device = Device::host;
+  explicit StoresBf16(Setup& setup, Pattern pattern = normal(0, 1).times(0.01f, at(Axis{1, count}, 0, count / 2)))
+      : in_{setup.input<float>(count, pattern)}, out_{setup.output<__nv_bfloat16>(count)} {}
+  Cost cost() const override { return {.host_bytes = 6.0 * count}; }
+  double expected(std::size_t i) const override { return 2 * in_.host(i); }
+  void slow(Launch&) {
+    for (int pass = 0; pass < 8; ++pass)
+      for (std::size_t i = 0; i < count; ++i) {
+        volatile float value = in_.get()[i];
+        out_[i] = __float2bfloat16_rn(2 * value);
+      }
+  }
+  void rounded(Launch&) {
+    for (std::size_t i = 0; i < count; ++i) out_[i] = __float2bfloat16_rn(2 * in_.get()[i]);
+  }
+
+ private:
+  static constexpr std::size_t count = 64 * 1024;
+  Input<float> in_;
+  Output<__nv_bfloat16> out_;
+};
+
+// All of them are rounded down, because they lie between one number of bf16 and the middle to the next.
+class StoresAlike final : public StoresBf16 {
+ public:
+  explicit StoresAlike(Setup& setup) : StoresBf16{setup, uniform(0.5005f, 0.501f)} {}
+};
+
 }  // namespace
 
 extern constinit const selftest::Case honest_team =
@@ -231,5 +353,15 @@ extern constinit const selftest::Case honest_reset =
     pair_of<&NotesTheInput::run>({.does = "puts a state back before each run and notes an input while it is prepared",
                                   .prepare = call<&NotesTheInput::note>,
                                   .reset = call<&NotesTheInput::clear>});
+extern constinit const selftest::Case honest_expensive_inputs =
+    pair_of<&Expensive::once>({.does = "has inputs that take long to make, and a reset", .reset = call<&Expensive::clear>});
+extern constinit const selftest::Case honest_table =
+    pair_of<&AsksForATable::of_constants>({.does = "asks for an element of a constant input while it runs"});
+extern constinit const selftest::Case honest_long_metric =
+    pair_of<&ReportsTheSum::run>({.does = "reports a metric of its outputs that takes long to compute"});
+extern constinit const selftest::Case honest_bf16 =
+    pair_of<&StoresBf16::rounded>({.does = "rounds small and large numbers to bf16", .tolerance = automatic});
+extern constinit const selftest::Case honest_rounded_down =
+    pair_of<&StoresAlike::rounded>({.does = "stores numbers that bf16 rounds down, each of them", .tolerance = automatic});
 
 }  // namespace aisp::ch96

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <ctime>
 #include <filesystem>
@@ -49,6 +50,15 @@ void add_children(const std::string& process, std::map<pid_t, double>& children_
   }
 }
 
+// Parses "12345 (a name) R 1 ...".
+bool is_runnable(const std::string& process, pid_t thread) {
+  std::ifstream file{"/proc/" + process + "/task/" + std::to_string(thread) + "/stat"};
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(')');
+  return name_end != std::string::npos && line.compare(name_end, 3, ") R") == 0;
+}
+
 // Parses "0.52 0.58 0.59 3/692 12345": 3 of 692 threads are runnable, this one included.
 bool more_threads_than_cpus() {
   std::ifstream load{"/proc/loadavg"};
@@ -61,12 +71,12 @@ bool more_threads_than_cpus() {
   return runnable > CPU_COUNT(&allowed);
 }
 
-double since(const std::map<pid_t, double>& before_ms, pid_t id, double now_ms) {
+}  // namespace
+
+double ms_since(const std::map<pid_t, double>& before_ms, pid_t id, double now_ms) {
   const auto found = before_ms.find(id);
   return found == before_ms.end() ? now_ms : now_ms - found->second;
 }
-
-}  // namespace
 
 double cpu_ms_of_caller() { return milliseconds_of(CLOCK_THREAD_CPUTIME_ID).value_or(0); }
 double cpu_ms_of_process() { return milliseconds_of(CLOCK_PROCESS_CPUTIME_ID).value_or(0); }
@@ -98,6 +108,16 @@ double ended_children_ms() {
   return milliseconds(usage.ru_utime) + milliseconds(usage.ru_stime);
 }
 
+bool others_are_runnable() {
+  const auto caller = static_cast<pid_t>(::syscall(SYS_gettid));
+  const auto any_of = [&](const std::string& process) {
+    return std::ranges::any_of(threads_of(process),
+                               [&](pid_t thread) { return thread != caller && is_runnable(process, thread); });
+  };
+  if (any_of("self")) return true;
+  return std::ranges::any_of(living_children_ms(), [&](const auto& child) { return any_of(std::to_string(child.first)); });
+}
+
 // Reads threads first: Linux updates a running thread's time when its own clock is read; the process's clock alone would lag by a
 // tick.
 CpuUse CpuUse::now() {
@@ -112,7 +132,7 @@ CpuUse CpuUse::now() {
 }
 
 double CpuUse::of_thread_since(const CpuUse& before, pid_t thread) const {
-  return since(before.threads_ms, thread, threads_ms.at(thread));
+  return ms_since(before.threads_ms, thread, threads_ms.at(thread));
 }
 
 double CpuUse::of_ended_since(const CpuUse& before) const {
@@ -129,7 +149,7 @@ std::optional<double> CpuWait::ms() const {
     if (ended_ms > least_of_ended_ms) return std::nullopt;
   }
   double waited_ms = 0;
-  for (const auto& [thread, now_ms] : waited_by_now_ms()) waited_ms += since(waited_ms_, thread, now_ms);
+  for (const auto& [thread, now_ms] : waited_by_now_ms()) waited_ms += ms_since(waited_ms_, thread, now_ms);
   return waited_ms;
 }
 

@@ -17,6 +17,12 @@ std::map<pid_t, double> living_children_ms();
 // Returns the CPU time of all children that ended and were waited for, with those that they had waited for.
 double ended_children_ms();
 
+// Returns the time of a thread or child since `before_ms`: all of it if it was not there then.
+double ms_since(const std::map<pid_t, double>& before_ms, pid_t id, double now_ms);
+
+// Whether another thread of this process, or one of a child, runs or waits for a CPU.
+bool others_are_runnable();
+
 // Return the CPU time in ms of the calling thread, and of all threads of this process.
 double cpu_ms_of_caller();
 double cpu_ms_of_process();

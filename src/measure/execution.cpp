@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <random>
 #include <thread>
 
 #include "measure/cpu_use.hpp"
@@ -24,6 +25,11 @@ double milliseconds_since(Clock::time_point start) {
 
 // A stream that shares a hardware queue with the held one does not finish.
 constexpr auto longest_look = 20ms;
+
+// A report of metrics may take this long, or this part of the shortest execution: nothing worth it can be computed in that time.
+constexpr double quick_report_ms = 0.02, quick_report_share = 0.05;
+// Reports may take longer so often, as a busy machine makes some, before they find other inputs.
+constexpr int most_long_reports = 3;
 
 }  // namespace
 
@@ -71,11 +77,11 @@ Executed Executor::execute(const Variant& variant, Capture& capture, const Frame
 void Executor::make_ready(const Variant& variant, Capture& capture) {
   resets_ = variant.reset != nullptr;
   const bool hot = conditions_.cache == Cache::hot && conditions_.checked && session_.on_gpu();
-  const bool change_inputs = (resets_ || hot) && capture.inputs.has_value();
-  if (change_inputs) session_.refill_inputs(random_());
+  const bool others = (resets_ || hot) && capture.others && session_.on_gpu();
+  if (others) session_.show_other_inputs();
   if (hot) warm(variant);
   session_.reset(variant);
-  if (change_inputs) session_.refill_inputs(*capture.inputs);
+  if (others) session_.restore_inputs();
   if (capture.rested) {
     session_.synchronize_all();
     capture.rested();
@@ -85,7 +91,7 @@ void Executor::make_ready(const Variant& variant, Capture& capture) {
   if (capture.watch && conditions_.checked && conditions_.start == Start::released && gate_ && can_watch_held_) {
     held_digests_.queue_aside();
     session_.synchronize_all();
-    poisoned_ = held_digests_.read();
+    poisoned_ = held_digests_.read({});
   }
   empty_caches();
   if (!session_.on_gpu() && capture.watch) capture.idle_cpu_ms = IdleWatch{}.busiest_ms();
@@ -117,11 +123,24 @@ void Executor::poison_outputs() {
   session_.poison_outputs(poison_);
 }
 
+std::vector<MetricValue> Executor::report(const Variant& variant) {
+  if (session_.on_gpu()) return collect_metrics(session_.workload(), variant.name);
+  const pair::Session::Hidden hidden{session_, variant};
+  std::optional<pair::Session::OtherInputs> others;
+  if (long_reports_ >= most_long_reports) others.emplace(session_);
+  const Clock::time_point start = Clock::now();
+  std::vector<MetricValue> values = collect_metrics(session_.workload(), variant.name);
+  if (milliseconds_since(start) > quick_report_ms + quick_report_share * least_host_ms_) ++long_reports_;
+  return values;
+}
+
 Executed Executor::perform(const Variant& variant, Capture& capture, const Frame& frame) {
+  const pair::Session::Hidden hidden{session_, variant};
   return perform_work([&] { session_.submit(variant); }, capture, frame);
 }
 
 Executed Executor::perform_block(const Variant& variant, int runs, Capture& capture) {
+  const pair::Session::Hidden hidden{session_, variant};
   const auto block = [&] {
     for (int run = 0; run < runs; ++run) session_.submit(variant);
   };
@@ -130,6 +149,7 @@ Executed Executor::perform_block(const Variant& variant, int runs, Capture& capt
 
 Executed Executor::perform_work(const std::function<void()>& work, Capture& capture, const Frame& frame) {
   const Executed executed = around(work, conditions_.start, conditions_.checked ? &capture : nullptr, frame);
+  least_host_ms_ = std::min(least_host_ms_, executed.host_ms);
   // Checks for idle threads only now: workers that finish the run need a moment, and a reset may give it to them.
   std::optional<IdleWatch> idle;
   if (!session_.on_gpu() && capture.watch && !resets_) idle.emplace();
@@ -137,7 +157,7 @@ Executed Executor::perform_work(const std::function<void()>& work, Capture& capt
     for (pair::Snapshot& copy : *capture.copies) copy.finish();
   // Ends before digests, for which the harness has threads of its own.
   if (idle) capture.idle_cpu_ms = std::max(capture.idle_cpu_ms, idle->busiest_ms());
-  if (conditions_.checked && capture.digest) capture.digests = digests_.read();
+  if (conditions_.checked && capture.digest) capture.digests = digests_.read(capture.key);
   if (conditions_.checked) restore_settings();
   pair::note_running_variant({});
   return executed;
@@ -212,7 +232,7 @@ void Executor::queue_looks(Capture& capture) {
   // Work of the first GPU's stream may write to the others' memory.
   for (std::size_t i = 1; i < session_.launch().streams.size(); ++i)
     check(cudaStreamWaitEvent(session_.launch().streams[i], finished_));
-  if (capture.digest) digests_.queue();
+  if (capture.digest) digests_.queue(capture.key);
   if (capture.copies != nullptr)
     for (pair::Snapshot& copy : *capture.copies) copy.queue();
 }
@@ -228,7 +248,7 @@ void Executor::watch_held(Capture& capture) {
     can_watch_held_ = false;
     return;
   }
-  capture.touched_while_held = held_digests_.read() != poisoned_;
+  capture.touched_while_held = held_digests_.read({}) != poisoned_;
 }
 
 }  // namespace aisp::measure

@@ -4,21 +4,23 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "base/one_way.hpp"
 #include "base/system/entropy.hpp"
 #include "measure/child_watch.hpp"
 #include "measure/execution/cold_cache.hpp"
 #include "measure/execution/gate.hpp"
 #include "measure/execution/output_digests.hpp"
 #include "measure/execution/settings.hpp"
+#include "measure/sample.hpp"
 #include "pair/memory/snapshot.hpp"
 #include "pair/session.hpp"
 
@@ -42,10 +44,11 @@ struct Capture {
   // Requests. Copies: of outputs, by the pair's own streams, right after the execution.
   bool digest = true;
   std::vector<pair::Snapshot>* copies = nullptr;
-  bool watch = false;  // check that nothing happens while the stream is held back or, on the host, before the execution begins
-  // If the variant runs before the execution (its reset, the run that makes a cache hot), that gets other inputs, and these are
-  // set after it.
-  std::optional<std::uint64_t> inputs{};
+  pair::DigestKey key{};  // of the digests; the pair must not know it before its run has ended
+  bool watch = false;     // check that nothing happens while the stream is held back or, on the host, before the execution begins
+  // In a pair of the GPU: if the variant runs before the execution (its reset, the run that makes a cache hot), it finds other
+  // inputs there. On the host a reset always does.
+  bool others = false;
   std::function<void()> rested{};  // called when the devices are idle, and the pair's last permitted work before its run is done
 
   std::vector<std::uint64_t> digests{};  // of session.results() in order, right after the execution
@@ -93,6 +96,10 @@ class Executor {
   void make_ready(const Variant& variant, Capture& capture);
   Executed perform(const Variant& variant, Capture& capture, const Frame& frame);
 
+  // Returns what the workload reports of the execution that has just ended. In a host pair whose reports take long enough to
+  // compute for later executions, they find other inputs in the place of those that these will get.
+  std::vector<MetricValue> report(const Variant& variant);
+
   // Executes `runs` times without a gap after make_ready(); `host_ms` is the time of all.
   Executed perform_block(const Variant& variant, int runs, Capture& capture);
 
@@ -105,7 +112,7 @@ class Executor {
   // Returns the poison of the last execution's outputs, a byte from 1 to 255; drawn anew for each, and different from the last
   // two.
   int poison() const { return poison_; }
-  void seed(std::uint64_t seed) { random_.seed(seed); }
+  void seed(std::uint64_t seed) { random_ = base::OneWayRandom{seed}; }
   // Returns the device settings that the last execution's variant changed and did not restore; they have been restored by now.
   const std::vector<std::string>& changed_limits() const { return changed_limits_; }
   ColdCache* cold() { return cold_.get(); }
@@ -131,11 +138,13 @@ class Executor {
   ChildWatch children_;
   OutputDigests digests_, held_digests_;
   std::vector<std::uint64_t> poisoned_;  // digests of the outputs before the execution
-  std::mt19937_64 random_{base::entropy()};
+  base::OneWayRandom random_{base::entropy()};
   int poison_ = pair::default_poison;
   double early_ms_ = 0;
-  bool resets_ = false;         // whether the variant that was made ready has a reset
-  bool can_watch_held_ = true;  // false if streams share a hardware queue with the held one
+  double least_host_ms_ = INFINITY;  // of the executions so far
+  int long_reports_ = 0;             // reports of metrics that took long, of those that saw the inputs of later executions
+  bool resets_ = false;              // whether the variant that was made ready has a reset
+  bool can_watch_held_ = true;       // false if streams share a hardware queue with the held one
   std::vector<std::string> changed_limits_;
   cudaEvent_t finished_ = nullptr;
 };

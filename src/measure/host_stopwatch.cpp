@@ -28,7 +28,7 @@ class HostStopwatch final : public Stopwatch {
                   .cpu_wait_ms = executed.cpu_wait_ms,
                   .caller_cpu_ms = executed.caller_cpu_ms};
     sample.marks = launch.stop_recording(nullptr);
-    sample.metrics = collect_metrics(session_.workload(), variant.name);
+    sample.metrics = executor_.report(variant);
     return sample;
   }
 
@@ -49,7 +49,7 @@ class TimerStopwatch final : public Stopwatch {
     const Executed executed = block(variant, runs, capture);
     Sample sample{.early_ms = executed.early_ms, .late_ms = executed.late_ms};
     sample.raw_ms = sample.host_ms = executed.host_ms / runs;
-    sample.metrics = collect_metrics(session_.workload(), variant.name);
+    sample.metrics = executor_.report(variant);
     return sample;
   }
 

@@ -23,7 +23,8 @@ class IdleWatch {
 
   IdleWatch();  // sleeps for 0.5 ms, so that spinning threads fall asleep, and begins
   // Returns the CPU time in ms of the thread or child that worked most since the beginning; threads that ended meanwhile count as
-  // one. It sleeps until the beginning was 3.5 ms ago, and up to four times as long while the answer is in doubt.
+  // one. It sleeps until the beginning was 3.5 ms ago, up to four times as long while the answer is in doubt, and up to sixteen
+  // times while one of them waits for a CPU.
   double busiest_ms() const;
 
  private:
@@ -31,6 +32,7 @@ class IdleWatch {
 
   CpuUse before_;
   std::map<pid_t, double> children_ms_;
+  std::map<pid_t, double> early_ms_;  // of threads and children before the beginning, beyond the grace
   std::chrono::steady_clock::time_point start_;
 };
 

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <numeric>
-#include <random>
+
+#include "base/one_way.hpp"
 
 namespace aisp::measure {
 
@@ -66,7 +67,7 @@ Sampling sample_rounds(std::size_t variants, const SamplingOptions& options, con
   sampling.samples.resize(variants);
   if (!options.alternate) return in_sequence(std::move(sampling), variants, options, callbacks);
 
-  std::mt19937_64 random{options.seed};
+  base::OneWayRandom random{options.seed};
   std::vector<std::size_t> order(variants);
   std::iota(order.begin(), order.end(), std::size_t{0});
   const double start_s = callbacks.now_s();

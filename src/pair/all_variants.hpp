@@ -18,6 +18,12 @@ inline std::vector<const Variant*> all_variants(const Pair& pair) {
   return all;
 }
 
+inline bool is_control(const Pair& pair, const Variant& variant) {
+  for (const Variant& control : pair.controls)
+    if (control.name == variant.name) return true;
+  return false;
+}
+
 // Returns the tolerances of a variant's outputs, its own or the pair's.
 inline const Tolerances& tolerances_of(const Pair& pair, const Variant& variant) {
   return variant.tolerance.empty() ? pair.tolerance : variant.tolerance;

@@ -15,6 +15,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/one_way.hpp"
 #include "base/system/files.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/running_variant.hpp"
@@ -53,6 +54,11 @@ void demand_sound(const Buffer& buffer, ElementType codes) {
         buffer.name + ": a record has no value to compare with the float64 reference; declare an output for each of its numbers"};
   if (buffer.groups.stride == 0 || buffer.groups.count == 0) throw std::logic_error{buffer.name + " has groups of nothing"};
 }
+
+bool replaceable(const Buffer& buffer) { return buffer.role == Role::input && !buffer.constant; }
+
+// Second words of the seeds that pairs see. Those that order and check have others, so that neither tells the other.
+constexpr std::uint64_t of_buffers = 1, of_files = 2, of_others = 3;
 
 }  // namespace
 
@@ -123,34 +129,62 @@ Buffer& Session::add(Role role, ElementType type, std::size_t element_bytes, std
   return buffer;
 }
 
+std::uint64_t Session::seed_of(const Buffer& buffer, std::uint64_t seed) const {
+  const auto place = std::ranges::find_if(buffers_, [&](const Buffer& each) { return &each == &buffer; });
+  return base::OneWay{seed}(static_cast<std::uint64_t>(place - buffers_.begin()), of_buffers);
+}
+
 void Session::fill(Buffer& buffer, std::uint64_t seed) {
-  for (std::size_t i = 0; i < buffers_.size(); ++i)
-    if (&buffers_[i] == &buffer) buffer.seed = random_bits(seed, i);
+  buffer.drawn = seed_of(buffer, seed);
   if (buffer.fill) {
     buffer.filled.resize(buffer.bytes());
-    buffer.host_copy = buffer.filled.data();
-    buffer.fill(buffer.filled.data(), buffer.seed);
+    buffer.fill(buffer.filled.data(), buffer.drawn);
   }
+  show(buffer);
   restore(buffer);
 }
 
 void Session::restore(Buffer& buffer) {
-  if (!buffer.fill) return fill_pattern(buffer.data, buffer.type, buffer.count, buffer.pattern, buffer.seed, gpu_of(buffer));
-  // The host copies host memory: a pair may have registered a part of it, and no CUDA copy may span such a border.
-  if (on_device(buffer)) check(cudaMemcpy(buffer.data, buffer.filled.data(), buffer.bytes(), cudaMemcpyDefault));
-  else std::copy(buffer.filled.begin(), buffer.filled.end(), static_cast<std::byte*>(buffer.data));
+  if (buffer.fill) copy_to(buffer, buffer.filled);
+  else fill_pattern(buffer.data, buffer.type, buffer.count, buffer.pattern, buffer.drawn, gpu_of(buffer));
+}
+
+// The host copies host memory: a pair may have registered a part of it, and no CUDA copy may span such a border.
+void Session::copy_to(Buffer& buffer, const std::vector<std::byte>& contents) {
+  if (on_device(buffer)) check(cudaMemcpy(buffer.data, contents.data(), buffer.bytes(), cudaMemcpyDefault));
+  else std::ranges::copy(contents, static_cast<std::byte*>(buffer.data));
+}
+
+void Session::show(Buffer& buffer) {
+  buffer.hidden = hidden_ > 0 && !buffer.constant;
+  buffer.seed = buffer.hidden ? 0 : buffer.drawn;
+  buffer.host_copy = buffer.hidden || !buffer.fill ? nullptr : buffer.filled.data();
+}
+
+void Session::hide(int more) {
+  if (more == 0) return;
+  hidden_ += more;
+  for (Buffer& buffer : buffers_)
+    if (is_input(buffer)) show(buffer);
+  for (File& file : files_) file.seed = hidden_ > 0 ? FileInput::hidden : file.drawn;
+}
+
+Session::Hidden::Hidden(Session& session, const Variant& variant)
+    : session_{session}, more_{session.on_gpu() || is_control(session.pair(), variant) ? 0 : 1} {
+  session_.hide(more_);
 }
 
 void Session::refill(std::uint64_t seed) {
-  seed_ = seed;
+  seed_ = inputs_seed_ = seed;
   for (Buffer& buffer : buffers_) {
     if (is_input(buffer)) fill(buffer, seed);
     else set_bytes(buffer.data, default_poison, buffer.bytes(), gpu_of(buffer));
   }
   for (std::size_t i = 0; i < files_.size(); ++i) {
-    const std::uint64_t file_seed = random_bits(~seed, i);
-    if (files_[i].seed == file_seed) continue;
-    files_[i].seed = file_seed;
+    const std::uint64_t file_seed = base::OneWay{seed}(i, of_files);
+    if (files_[i].drawn == file_seed) continue;
+    files_[i].drawn = file_seed;
+    files_[i].seed = hidden_ > 0 ? FileInput::hidden : file_seed;
     write_words(files_[i].path, files_[i].bytes, file_seed);
   }
   paint_red_zones();
@@ -162,6 +196,7 @@ void Session::paint_red_zones() {
 }
 
 void Session::refill_variable(std::uint64_t seed) {
+  inputs_seed_ = seed;
   for (Buffer& buffer : buffers_)
     if (is_input(buffer) && !buffer.constant) fill(buffer, seed);
   select_first_gpu();
@@ -169,8 +204,37 @@ void Session::refill_variable(std::uint64_t seed) {
 
 void Session::refill_inputs(std::uint64_t seed) {
   for (Buffer& buffer : buffers_)
-    if (buffer.role == Role::input && !buffer.constant) fill(buffer, seed);
+    if (replaceable(buffer)) fill(buffer, seed);
   select_first_gpu();
+}
+
+// A pair's function may keep what it draws for the reference, so that it draws the present contents once more in the end.
+void Session::draw_others(std::uint64_t seed) {
+  for (Buffer& buffer : buffers_) {
+    if (!replaceable(buffer) || !buffer.fill) continue;
+    buffer.others.resize(buffer.bytes());
+    buffer.fill(buffer.others.data(), seed_of(buffer, seed));
+  }
+  for (Buffer& buffer : buffers_)
+    if (replaceable(buffer) && buffer.fill) buffer.fill(buffer.filled.data(), buffer.drawn);
+  others_drawn_ = true;
+}
+
+void Session::show_other_inputs() {
+  const std::uint64_t seed = base::OneWay{inputs_seed_}(others_shown_++, of_others);
+  if (on_gpu()) return refill_inputs(seed);
+  if (!others_drawn_) draw_others(seed);
+  for (Buffer& buffer : buffers_) {
+    if (!replaceable(buffer)) continue;
+    if (buffer.fill) copy_to(buffer, buffer.others);
+    else fill_pattern(buffer.data, buffer.type, buffer.count, buffer.pattern, seed_of(buffer, seed), -1);
+  }
+}
+
+void Session::restore_inputs() {
+  if (on_gpu()) return refill_inputs(inputs_seed_);
+  for (Buffer& buffer : buffers_)
+    if (replaceable(buffer)) restore(buffer);
 }
 
 bool Session::only_constant_inputs() const {
@@ -270,6 +334,9 @@ double Session::prepare(const Variant& variant) {
 }
 
 void Session::reset(const Variant& variant) {
+  const Hidden hidden{*this, variant};
+  std::optional<OtherInputs> others;
+  if (variant.reset != nullptr && !on_gpu()) others.emplace(*this);
   restore_inouts();
   note_running_variant(variant.name);
   if (variant.reset != nullptr) variant.reset(*workload_, launch_);
@@ -277,6 +344,8 @@ void Session::reset(const Variant& variant) {
 }
 
 void Session::submit(const Variant& variant) {
+  std::optional<Hidden> hidden;
+  if (hidden_ == 0) hidden.emplace(*this, variant);  // otherwise the executor has, before the timed window
   fork();
   submitted_ = &variant;
   variant.run(*workload_, launch_);

@@ -51,8 +51,10 @@ class Session final : public Setup {
   void refill(std::uint64_t seed);
   // Renews the inputs that `prepare` must not depend on; the rest stays, files too.
   void refill_variable(std::uint64_t seed);
-  // The same without inouts: for use between a variant's reset and its run, which must not know its inputs.
-  void refill_inputs(std::uint64_t seed);
+  // Puts other inputs (not inouts) in the place of the present ones until restore_inputs(), for steps that may not know them. In
+  // a host pair, a function's contents are drawn once and are the same every time.
+  void show_other_inputs();
+  void restore_inputs();
   bool has_files() const { return !files_.empty(); }
   // Whether there are inputs, and none of them is ever renewed.
   bool only_constant_inputs() const;
@@ -93,6 +95,31 @@ class Session final : public Setup {
   }
   void synchronize_all();
 
+  // While it lives, the handles of a host pair do not tell what inputs and files hold: the code of `variant` has to read them.
+  // Constant inputs are no secret, and a control may know more than others, because no speedup is claimed for it.
+  class Hidden {
+   public:
+    Hidden(Session& session, const Variant& variant);
+    ~Hidden() { session_.hide(-more_); }
+    Hidden(const Hidden&) = delete;
+    Hidden& operator=(const Hidden&) = delete;
+
+   private:
+    Session& session_;
+    int more_;
+  };
+  // While it lives, a host pair has other inputs.
+  class OtherInputs {
+   public:
+    explicit OtherInputs(Session& session) : session_{session} { session.show_other_inputs(); }
+    ~OtherInputs() { session_.restore_inputs(); }
+    OtherInputs(const OtherInputs&) = delete;
+    OtherInputs& operator=(const OtherInputs&) = delete;
+
+   private:
+    Session& session_;
+  };
+
   const std::deque<Buffer>& buffers() const { return buffers_; }
   double bytes_written(const Variant& variant) const;  // lower bound in the first GPU's memory: the outputs that it writes
 
@@ -125,11 +152,18 @@ class Session final : public Setup {
   struct File {
     std::string path;
     std::size_t bytes;
-    std::uint64_t seed;
+    std::uint64_t seed;   // as FileInput sees it
+    std::uint64_t drawn;  // of the present contents
   };
   void exchange(const void* own, std::size_t bytes, void* all) override;
+  std::uint64_t seed_of(const Buffer& buffer, std::uint64_t seed) const;
   void fill(Buffer& buffer, std::uint64_t seed);
   void restore(Buffer& buffer);
+  void copy_to(Buffer& buffer, const std::vector<std::byte>& contents);
+  void draw_others(std::uint64_t seed);
+  void refill_inputs(std::uint64_t seed);
+  void show(Buffer& buffer);
+  void hide(int more);
   std::uint64_t digest_input_buffers() const;
   void open_streams();
   void open_libraries(const Variant& variant);
@@ -142,6 +176,10 @@ class Session final : public Setup {
   RankGroup alone_;
   SizeMap sizes_;
   std::uint64_t seed_ = 0;
+  std::uint64_t inputs_seed_ = 0;  // of the inputs that are not constant
+  int hidden_ = 0;                 // how many Hidden live
+  bool others_drawn_ = false;
+  std::uint64_t others_shown_ = 0;
   std::size_t kept_by_makers_of_inputs_ = 0;
   LaunchState launch_;
   std::vector<cudaStream_t> main_streams_;

@@ -15,7 +15,7 @@ namespace aisp::pair {
 
 FileInput Session::file(const char* name, std::size_t bytes) {
   // Written by the refill that follows the workload's construction; a seed that no refill uses marks it as missing.
-  files_.push_back({std::string{scratch_directory()} + "/" + name, bytes, ~std::uint64_t{0}});
+  files_.push_back({std::string{scratch_directory()} + "/" + name, bytes, ~std::uint64_t{0}, ~std::uint64_t{0}});
   return FileInput{FilePath{files_.back().path.c_str()}, bytes, &files_.back().seed};
 }
 

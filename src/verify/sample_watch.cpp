@@ -31,10 +31,10 @@ std::uint64_t host_bytes(const pair::Session& session) {
   return bytes;
 }
 
-std::vector<std::uint64_t> digests_now(const pair::Session& session) {
+std::vector<std::uint64_t> digests_now(const pair::Session& session, const pair::DigestKey& key) {
   std::vector<std::uint64_t> digests;
   for (const Buffer* buffer : session.results())
-    digests.push_back(pair::digest(buffer->data, buffer->bytes(), session.gpu_of(*buffer)));
+    digests.push_back(pair::digest(buffer->data, buffer->bytes(), session.gpu_of(*buffer), key));
   return digests;
 }
 
@@ -68,6 +68,7 @@ std::size_t SampleWatch::length_of(int output) const {
 
 void SampleWatch::inputs_drawn(std::uint64_t seed) {
   inputs_ = seed;
+  key_ = {.mask = random_(), .factor = random_() | 1};
   fresh_ = true;
   truth_of_.reset();
   truth_is_wrong_.clear();
@@ -80,9 +81,9 @@ void SampleWatch::inputs_drawn(std::uint64_t seed) {
 }
 
 measure::Capture SampleWatch::plan(std::size_t v, bool expensive_inputs) {
-  measure::Capture capture{.watch = chance(watched_share)};
+  measure::Capture capture{.key = key_, .watch = chance(watched_share)};
   capture.digest = !states_[v].outputs.empty() && (!states_[v].expected || chance(digest_share_));
-  if (!expensive_inputs || chance(watched_share)) capture.inputs = inputs_;
+  capture.others = !expensive_inputs || chance(watched_share);
   return capture;
 }
 
@@ -117,7 +118,7 @@ void SampleWatch::compare(std::size_t v, const std::vector<std::uint64_t>& diges
   else if (!truth_of_) keep_as_truth(v);
   else text = difference_from_truth(state, nullptr);
   // The outputs that were compared must be those that the sample left: nothing may have changed them in between.
-  if (text.empty() && !same(digests_now(session_))) text = "outputs were written after the end of the sample";
+  if (text.empty() && !same(digests_now(session_, key_))) text = "outputs were written after the end of the sample";
   if (is_early && text.empty()) state.early = {round, digests};
   else found(state, digests, round, text);
   if (truth_of_) judge_early_samples();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/one_way.hpp"
 #include "measure/execution.hpp"
 #include "measure/sample.hpp"
 #include "pair/memory/snapshot.hpp"
@@ -24,7 +25,7 @@ class SampleWatch {
   SampleWatch(pair::Session& session, std::vector<const Variant*> variants, const std::vector<Outcome>& outcomes,
               std::uint64_t seed);
 
-  // Notes that all inputs have new contents; `seed` gives them again (Session::refill_inputs).
+  // Notes that all inputs have new contents; `seed` gives them again (Session::refill_variable).
   void inputs_drawn(std::uint64_t seed);
   // Returns what to capture in the next sample of variant `v`. `expensive_inputs`: renewing them takes a large part of a sample.
   measure::Capture plan(std::size_t v, bool expensive_inputs);
@@ -76,7 +77,8 @@ class SampleWatch {
 
   pair::Session& session_;
   std::vector<State> states_;
-  std::mt19937_64 random_;
+  base::OneWayRandom random_;
+  pair::DigestKey key_{};  // of the digests on the present inputs
   std::uint64_t inputs_ = 0;
   bool fresh_ = true;  // no variant has run on the present inputs
   std::optional<std::size_t> truth_of_;

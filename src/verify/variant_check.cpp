@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/one_way.hpp"
 #include "base/system/process_memory.hpp"
 #include "measure/idle_watch.hpp"
 #include "pair/memory/pools.hpp"
@@ -48,7 +49,7 @@ std::size_t first_not_finite(pair::Elements elements) {
 
 }  // namespace
 
-std::uint64_t inputs_seed(const Options& options) { return random_bits(options.seed, 1); }
+std::uint64_t inputs_seed(const Options& options) { return base::OneWay{options.seed}(of_inputs); }
 
 bool VariantCheck::run() {
   const std::uint64_t inputs_before = outcome_.inputs = session_.digest_inputs();
@@ -75,7 +76,7 @@ void VariantCheck::validate() {
 
 void VariantCheck::take_samples() {
   for (std::size_t i = 0; i < written_.outputs.size(); ++i)
-    samples_.push_back(verify::take_samples(session_, first_[i], random_bits(random_bits(options_.seed, 4), i)));
+    samples_.push_back(verify::take_samples(session_, first_[i], base::OneWay{options_.seed}(of_places, i)));
 }
 
 void VariantCheck::compare_with_reference(ReferenceValues& reference) {
@@ -168,8 +169,7 @@ bool VariantCheck::run_twice() {
 }
 
 void VariantCheck::run_once(std::vector<pair::Snapshot>& copies) {
-  measure::Capture capture{.digest = false, .copies = &copies, .watch = true};
-  if (variant_.reset != nullptr) capture.inputs = inputs_;
+  measure::Capture capture{.digest = false, .copies = &copies, .watch = true, .others = variant_.reset != nullptr};
   const Range range{session_.launch(), std::string{variant_.name}.c_str()};
   leaks_.before();
   const measure::Executed executed = executor_.execute(variant_, capture);

@@ -12,6 +12,9 @@
 
 namespace aisp::verify {
 
+// First words of numbers that follow from the seed of a verification (base::OneWay).
+enum Stream : std::uint64_t { of_inputs = 1, of_order, of_executor, of_places, of_drawings };
+
 // Seed of the inputs that all variants find.
 std::uint64_t inputs_seed(const Options& options);
 
@@ -27,12 +30,7 @@ class VariantCheck {
  public:
   VariantCheck(measure::Executor& executor, pair::Session& session, const Variant& variant, const Options& options,
                Outcome& outcome)
-      : executor_{executor},
-        session_{session},
-        variant_{variant},
-        options_{options},
-        outcome_{outcome},
-        inputs_{inputs_seed(options)} {}
+      : executor_{executor}, session_{session}, variant_{variant}, options_{options}, outcome_{outcome} {}
 
   // Runs twice and checks all that needs no comparison value. False when there is nothing left to compare.
   bool run();
@@ -110,7 +108,6 @@ class VariantCheck {
   const Variant& variant_;
   const Options& options_;
   Outcome& outcome_;
-  const std::uint64_t inputs_;
   Written written_;
   std::vector<pair::Snapshot> first_;
   std::vector<ReferenceSamples> samples_;

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
-#include <random>
 
+#include "base/one_way.hpp"
 #include "verify/variant_check.hpp"
 
 namespace aisp::verify {
@@ -25,7 +25,7 @@ void prepare_all(pair::Session& session, const std::vector<const Variant*>& vari
 std::vector<std::size_t> random_order(std::size_t count, std::uint64_t seed) {
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::mt19937_64 random{seed};
+  base::OneWayRandom random{seed};
   std::shuffle(order.begin(), order.end(), random);
   return order;
 }
@@ -35,9 +35,9 @@ std::vector<std::size_t> random_order(std::size_t count, std::uint64_t seed) {
 std::vector<Outcome> verify(pair::Session& session, const std::vector<const Variant*>& variants, const Options& options,
                             const std::vector<Outcome>* earlier) {
   std::vector<Outcome> outcomes(variants.size());
-  const std::vector<std::size_t> order = random_order(variants.size(), random_bits(options.seed, 2));
+  const std::vector<std::size_t> order = random_order(variants.size(), base::OneWay{options.seed}(of_order));
   measure::Executor executor{session, {.start = options.start.value_or(session.pair().start), .cache = session.pair().cache}};
-  executor.seed(random_bits(options.seed, 3));
+  executor.seed(base::OneWay{options.seed}(of_executor));
   prepare_all(session, variants, order, options, outcomes);
   std::vector<VariantCheck> checks;
   checks.reserve(variants.size());
@@ -109,7 +109,7 @@ std::vector<Outcome> verify_edge(pair::Session& session, std::vector<const Varia
     for (std::size_t v = 1; v < variants.size(); ++v)
       if (may_be_chance(v)) again.push_back(variants[v]);
     if (again.size() == 1 && !may_be_chance(0)) break;
-    options.seed = random_bits(seed, static_cast<std::uint64_t>(drawing));
+    options.seed = base::OneWay{seed}(of_drawings, static_cast<std::uint64_t>(drawing));
     for (Outcome& drawn : verify(session, again, options)) {
       Outcome& known = *std::ranges::find(outcomes, drawn.variant, &Outcome::variant);
       if (known.may_be_chance() || (!drawn.passed() && !drawn.may_be_chance())) known = std::move(drawn);

@@ -23,6 +23,14 @@ TEST(IdleWatch, WhoSleepsIsIdle) {
   EXPECT_LT(IdleWatch{}.busiest_ms(), IdleWatch::most_spinning_ms);
 }
 
+TEST(IdleWatch, OthersAreRunnableWhileTheyWork) {
+  EXPECT_FALSE(aisp::measure::others_are_runnable());
+  std::jthread worker{[](const std::stop_token& stop) {
+    while (!stop.stop_requested()) work_ms(1);
+  }};
+  EXPECT_TRUE(aisp::measure::others_are_runnable());
+}
+
 TEST(IdleWatch, TheCallersOwnWorkIsItsOwn) {
   const IdleWatch watch;
   work_ms(5);

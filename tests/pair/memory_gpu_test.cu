@@ -48,7 +48,8 @@ void same_bits_from(const Pattern& pattern) {
   fill_pattern(twin.device, element_type<T>(), twin.host.size(), pattern, 77, 0);
   const std::vector<T> copy = twin.download();
   EXPECT_EQ(std::memcmp(copy.data(), twin.host.data(), copy.size() * sizeof(T)), 0);
-  EXPECT_EQ(digest(twin.device, copy.size() * sizeof(T), 0), digest(twin.host.data(), copy.size() * sizeof(T), -1));
+  for (const DigestKey& key : {DigestKey{}, DigestKey{.mask = 0x0123456789ABCDEF, .factor = 0xFEDCBA9876543211}})
+    EXPECT_EQ(digest(twin.device, copy.size() * sizeof(T), 0, key), digest(twin.host.data(), copy.size() * sizeof(T), -1, key));
 }
 
 TEST_F(GpuMemory, FillsHaveTheSameBitsOnCpuAndGpu) {

@@ -124,6 +124,15 @@ TEST(Digest, SeesEveryByteAndItsPlace) {
   EXPECT_NE(digest(data.data(), data.size(), -1), before);
 }
 
+TEST(Digest, WithAKeyTellsNothingOfOtherKeys) {
+  const std::vector<std::uint64_t> data{1, 2, 3};
+  const auto with = [&](const DigestKey& key) { return digest(data.data(), 24, -1, key); };
+  EXPECT_EQ(with({.mask = 5, .factor = 7}), with({.mask = 5, .factor = 7}));
+  EXPECT_NE(with({.mask = 5, .factor = 7}), with({.mask = 6, .factor = 7}));
+  EXPECT_NE(with({.mask = 5, .factor = 7}), with({.mask = 5, .factor = 9}));
+  EXPECT_EQ(with({}), digest(data.data(), 24, -1));
+}
+
 TEST(Sort, NumbersAndRecords) {
   std::vector<float> values{3, -1, 2};
   sort_elements(values.data(), ElementType::f32, 4, 3, -1);

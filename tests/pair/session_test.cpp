@@ -107,6 +107,69 @@ TEST(Session, RefillGivesNewValuesAndTheSameSeedTheSameOnes) {
   EXPECT_EQ(session.digest_inputs(), digest);
 }
 
+TEST(Session, HiddenContentsAreNotTold) {
+  Session session{pair_of_everything, {.seed = 9}};
+  Everything& all = workload(session);
+  {
+    const Session::Hidden hidden{session, pair_of_everything.baseline};
+    EXPECT_THROW(all.reals.host(3), std::logic_error);
+    EXPECT_THROW(all.made.host(3), std::logic_error);
+    EXPECT_THROW(all.state.initial(3), std::logic_error);
+    EXPECT_THROW(all.file.word(3), std::logic_error);
+    session.refill_variable(10);
+    EXPECT_THROW(all.reals.host(3), std::logic_error);
+  }
+  EXPECT_EQ(static_cast<double>(all.reals[3]), all.reals.host(3));
+  EXPECT_EQ(all.made[3], all.made.host(3));
+}
+
+// A run that reads what the handles tell.
+class Asks final : public Workload {
+ public:
+  explicit Asks(Setup& setup)
+      : varying{setup.input<float>(8, uniform(0, 1))},
+        table{setup.input<float>(8, uniform(0, 1), {.constant = true})},
+        out{setup.output<float>(1)} {}
+  Cost cost() const override { return {}; }
+  void of_varying(Launch&) { out[0] = static_cast<float>(varying.host(3)); }
+  void of_table(Launch&) { out[0] = static_cast<float>(table.host(3)); }
+
+  Input<float> varying, table;
+  Output<float> out;
+};
+constexpr Pair asking_pair{.teaches = "test",
+                           .make = make<Asks>,
+                           .baseline = {.name = "a", .run = call<&Asks::of_varying>, .reset = call<&Asks::of_varying>},
+                           .optimized = variants({{.name = "b", .run = call<&Asks::of_table>}}),
+                           .controls = variants({{.name = "c", .run = call<&Asks::of_varying>}}),
+                           .device = Device::host};
+
+TEST(Session, OnlyControlsMayAskForInputsThatChange) {
+  Session session{asking_pair, {}};
+  EXPECT_THROW(session.submit(asking_pair.baseline), std::logic_error);
+  EXPECT_THROW(session.reset(asking_pair.baseline), std::logic_error);
+  EXPECT_NO_THROW(session.submit(asking_pair.optimized[0]));
+  EXPECT_NO_THROW(session.submit(asking_pair.controls[0]));
+  const Asks& asks = static_cast<Asks&>(session.workload());
+  EXPECT_EQ(static_cast<double>(asks.varying[3]), asks.varying.host(3)) << "afterwards handles tell again";
+}
+
+TEST(Session, OtherInputsTakeTheirPlaceForAWhile) {
+  Session session{pair_of_everything, {.seed = 9}};
+  Everything& all = workload(session);
+  const float real = all.reals[17];
+  const int made = all.made[3];
+  const double state = all.state[3];
+  session.show_other_inputs();
+  EXPECT_NE(all.reals[17], real);
+  EXPECT_NE(all.made[3], made);
+  EXPECT_EQ(all.state[3], state);
+  session.restore_inputs();
+  EXPECT_EQ(all.reals[17], real);
+  EXPECT_EQ(all.made[3], made);
+  EXPECT_EQ(static_cast<double>(all.reals[17]), all.reals.host(17));
+}
+
 TEST(Session, InoutsAreRestored) {
   Session session{pair_of_everything, {}};
   Everything& all = workload(session);

@@ -68,7 +68,7 @@ TEST(KnownInputs, NearlyEverySecondExecutionMustBeFaster) {
 TEST(KnownInputs, OtherProgramsMeetNewOnesAndKnownOnesAlike) {
   pair::Session session{notes_its_beginning, {}};
   measure::Executor executor{session, {}};
-  std::mt19937_64 random{1};
+  base::OneWayRandom random{1};
   const Repeats times = repeat(executor, session, notes_its_beginning.baseline, random);
   EXPECT_EQ(times.new_ms.size(), times.known_ms.size());
   ASSERT_GT(begun.size(), times.new_ms.size() + times.known_ms.size()) << "others come between, as there is little input";

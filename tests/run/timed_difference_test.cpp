@@ -127,7 +127,7 @@ TEST_F(OnTimedInputs, ThatTheVariantHadAllMetBeforeSayNothingForIt) {
 }
 
 TEST_F(OnTimedInputs, AreDrawnAsOftenAsTheyWereTimed) {
-  std::mt19937_64 random{1};
+  base::OneWayRandom random{1};
   EXPECT_TRUE(timed_inputs(timed, 0, 5, random).empty()) << "no samples";
   round(1, 4), round(2, 4, 4, 2), round(3, 4);
   EXPECT_EQ(timed_inputs(timed, 0, 5, random).size(), 5u);

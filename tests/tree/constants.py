@@ -13,7 +13,7 @@ CONSTANTS = {
         "1 % wide": "a setting", "budget (3 s)": "a setting",
         "limit (15 s)": "a setting", "at least 1 % away": "a setting", "Differences below 1 %": "a setting", "used 1 % or more": "a setting",
         "every 10 ms": "a setting", "30 % of the stage's": "a setting", "two seconds": "settings", "3.5 ms before": "a setting",
-        "0.75 ms": "a setting", "or 0.02 ms": "a setting", "0.005 ms": "a setting", "has 0.2 ms": "a setting",
+        "0.75 ms": "a setting", "longer than 0.02 ms and 5 % of": "a setting", "or 0.02 ms": "a setting", "0.005 ms": "a setting", "has 0.2 ms": "a setting",
         "in the 2 ms": "a setting", "Up to 0.5 ms": "a setting", "and 0.03 ms": "a setting", "takes 3 s": "a setting", "twice as long": "a setting", "at most 32 times": "a setting", "every 5 ms": "a setting",
         "over four times the shortest": "a setting", "40 ms of work": "a setting", "windows of 0.1 s": "a setting", "windows of 0.2 s": "a setting",
         "80 % of": "settings", "60 % of": "a setting", "within ten seconds": "a limit", "four times the size": "a setting",

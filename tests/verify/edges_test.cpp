@@ -22,21 +22,22 @@ class OneSum final : public Workload {
   static constexpr std::size_t size = 1024;
   explicit OneSum(Setup& setup) : x_{setup.input<float>(size, normal(0, 1))}, y_{setup.output<float>(1, {.name = "y"})} {}
   Cost cost() const override { return {.host_bytes = 4.0 * size}; }
-  double expected(std::size_t) const override {
-    double sum = 0;
-    for (std::size_t i = 0; i < size; ++i) sum += static_cast<double>(x_.host(i));
-    return sum;
-  }
+  double expected(std::size_t) const override { return sum(); }
   // As rounding does, by a thousandth of what such a sum usually is.
-  void rounded(Launch&) { y_[0] = static_cast<float>(expected(0) + 1e-3 * std::sqrt(size)); }
-  void exact(Launch&) { y_[0] = static_cast<float>(expected(0)); }
+  void rounded(Launch&) { y_[0] = static_cast<float>(sum() + 1e-3 * std::sqrt(size)); }
+  void exact(Launch&) { y_[0] = static_cast<float>(sum()); }
   void restless(Launch&) {
     sign_ = -sign_;
-    y_[0] = static_cast<float>(expected(0) + sign_ * 0.1 * std::sqrt(size));
+    y_[0] = static_cast<float>(sum() + sign_ * 0.1 * std::sqrt(size));
   }
-  void forgets_the_last(Launch&) { y_[0] = static_cast<float>(expected(0) + 0.3 * std::sqrt(size)); }
+  void forgets_the_last(Launch&) { y_[0] = static_cast<float>(sum() + 0.3 * std::sqrt(size)); }
 
  private:
+  double sum() const {
+    double sum = 0;
+    for (std::size_t i = 0; i < size; ++i) sum += static_cast<double>(x_.get()[i]);
+    return sum;
+  }
   double sign_ = 1;
   Input<float> x_;
   Output<float> y_;
@@ -110,7 +111,7 @@ class Codes final : public Workload {
 
  private:
   float quantized(std::size_t i) const {
-    const float x = x_.host(i);
+    const float x = x_.get()[i];
     return random_bits(std::bit_cast<std::uint32_t>(x), i) % 200 == 0 ? 1.125f * x : x;
   }
   Input<float> x_;

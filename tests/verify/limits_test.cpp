@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Limits of each output, of each group of an output, of codes and of bits, each with a fault that only it can see.
+#include <cuda_bf16.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -115,6 +116,63 @@ TEST(Limits, CodesMayBeAStepAwayInAShareOfTheElements) {
                        .tolerance = per_output({within(2e-3), within_steps(1, 1)})},
                       true, false),
               ElementsAre(HasSubstr("by up to 2 steps of their type (1 in 1e+02 % may be)")));
+}
+
+// Copies numbers to bf16, some variants with a factor.
+class Rounded : public Workload {
+ public:
+  explicit Rounded(Setup& setup, const Pattern& pattern = uniform(-1, 1))
+      : x_{setup.input<float>(count, pattern)}, y_{setup.output<__nv_bfloat16>(count, {.name = "y"})} {}
+  Cost cost() const override { return {.host_bytes = 6.0 * count}; }
+  double expected(std::size_t i) const override { return x_.host(i); }
+  double expected_quantized(std::string_view, int, std::size_t i) const override { return 0.25 * x_.host(i); }
+  void honest(Launch&) { all(1); }
+  void too_large(Launch&) { all(1.0012f); }
+  void a_quarter(Launch&) { all(0.25f); }
+
+ private:
+  void all(float factor) {
+    for (std::size_t i = 0; i < count; ++i) y_[i] = __float2bfloat16_rn(factor * x_[i]);
+  }
+  Input<float> x_;
+  Output<__nv_bfloat16> y_;
+};
+// Every number lies between one of bf16 and the middle to the next.
+class RoundedDown final : public Rounded {
+ public:
+  explicit RoundedDown(Setup& setup) : Rounded{setup, uniform(1.001f, 1.002f)} {}
+};
+
+template <class W>
+constexpr Pair rounded_pair{.teaches = "test",
+                            .make = make<W>,
+                            .baseline = {.name = "honest", .run = call<&W::honest>},
+                            .optimized = variants({{.name = "same", .run = call<&W::honest>}}),
+                            .device = Device::host};
+
+template <class W>
+std::vector<std::string> said_of_rounded(const Variant& variant) {
+  pair::Session session{rounded_pair<W>, {}};
+  const auto outcomes = verify(session, {&rounded_pair<W>.baseline, &variant}, {.seed = 7});
+  std::vector<std::string> said;
+  for (const Outcome& outcome : outcomes)
+    for (const evidence::Problem& problem : outcome.problems) said.push_back(problem.check + ": " + problem.message);
+  return said;
+}
+
+TEST(Limits, AnErrorOfOneSignDoesNotHideBelowRoundings) {
+  EXPECT_THAT(said_of_rounded<Rounded>({.name = "same", .run = call<&Rounded::honest>}), IsEmpty());
+  EXPECT_THAT(said_of_rounded<Rounded>({.name = "large", .run = call<&Rounded::too_large>}),
+              ElementsAre(HasSubstr("reference: y is off by 0.0012 of its size in one direction")));
+}
+
+TEST(Limits, NumbersThatAreRoundedAlikeAreNoErrorOfOneSign) {
+  EXPECT_THAT(said_of_rounded<RoundedDown>({.name = "same", .run = call<&RoundedDown::honest>}), IsEmpty());
+}
+
+TEST(Limits, QuantizingDoesNotExcuseEveryError) {
+  EXPECT_THAT(said_of_rounded<Rounded>({.name = "quarter", .run = call<&Rounded::a_quarter>, .changes_precision = true}),
+              testing::Contains(HasSubstr("reference: y is off by 0.75 (relative L2) from the reference that is not quantized")));
 }
 
 TEST(Limits, StepsAreOfTheOutputsType) {

@@ -48,10 +48,10 @@ void OutputDigests::load() {
   if (!cells_.empty()) check(cudaSetDevice(session_.gpu_ordinals().front()));
 }
 
-void OutputDigests::queue() { queue_on(main_streams_); }
-void OutputDigests::queue_aside() { queue_on(own_streams_); }
+void OutputDigests::queue(const pair::DigestKey& key) { queue_on(main_streams_, key); }
+void OutputDigests::queue_aside() { queue_on(own_streams_, {}); }
 
-void OutputDigests::queue_on(const std::vector<cudaStream_t>& streams) {
+void OutputDigests::queue_on(const std::vector<cudaStream_t>& streams, const pair::DigestKey& key) {
   const std::vector<Buffer*>& results = session_.results();
   if (results.empty()) return;
   for (std::size_t gpu = 0; gpu < cells_.size(); ++gpu) {
@@ -60,7 +60,7 @@ void OutputDigests::queue_on(const std::vector<cudaStream_t>& streams) {
     pair::queue_clear(cells_[gpu], results.size(), ordinal, streams[gpu]);
     for (std::size_t k = 0; k < results.size(); ++k)
       if (session_.gpu_of(*results[k]) == ordinal)
-        pair::queue_digest(results[k]->data, results[k]->bytes(), ordinal, cells_[gpu] + k, streams[gpu]);
+        pair::queue_digest(results[k]->data, results[k]->bytes(), ordinal, cells_[gpu] + k, streams[gpu], key);
     pair::queue_publish(cells_[gpu], found_[gpu], results.size(), ordinal, streams[gpu]);
   }
   if (cells_.size() > 1) check(cudaSetDevice(session_.gpu_ordinals().front()));
@@ -74,13 +74,13 @@ bool OutputDigests::ready() const {
   });
 }
 
-std::vector<std::uint64_t> OutputDigests::read() const {
+std::vector<std::uint64_t> OutputDigests::read(const pair::DigestKey& key) const {
   const std::vector<Buffer*>& results = session_.results();
   std::vector<std::uint64_t> digests(results.size());
   for (std::size_t k = 0; k < results.size(); ++k) {
     const Buffer& buffer = *results[k];
     if (pair::on_device(buffer)) digests[k] = found_[static_cast<std::size_t>(buffer.device)][k];
-    else digests[k] = pair::digest(buffer.data, buffer.bytes(), -1);
+    else digests[k] = pair::digest(buffer.data, buffer.bytes(), -1, key);
   }
   return digests;
 }

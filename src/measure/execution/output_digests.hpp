@@ -21,16 +21,16 @@ class OutputDigests {
   // may have been written yet.
   void load();
   // Queues digests on the pair's own streams, after their work.
-  void queue();
+  void queue(const pair::DigestKey& key);
   // Queues digests of the buffers' present contents on the harness's streams.
   void queue_aside();
   // Whether the work that queue_aside() queued is done.
   bool ready() const;
-  // Returns the digests of session.results() in order; the streams must be idle.
-  std::vector<std::uint64_t> read() const;
+  // Returns the digests of session.results() in order; the streams must be idle. `key`: as queued.
+  std::vector<std::uint64_t> read(const pair::DigestKey& key) const;
 
  private:
-  void queue_on(const std::vector<cudaStream_t>& streams);
+  void queue_on(const std::vector<cudaStream_t>& streams, const pair::DigestKey& key);
 
   pair::Session& session_;
   std::vector<std::uint64_t*> cells_;  // in each GPU's memory: one for each output and one more; empty for host pairs

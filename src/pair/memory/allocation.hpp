@@ -20,9 +20,11 @@ struct Buffer : BufferView {
   bool huge_pages = false;
   Axis groups{};
   bool constant = false;
+  std::uint64_t drawn = 0;  // seed of the present contents; the view's differs while they are hidden
   std::size_t alignment = 256;
   Function<void(void* host, std::uint64_t seed)> fill;  // inputs and inouts that are filled on the host
   std::vector<std::byte> filled;                        // their contents, which host_copy points to
+  std::vector<std::byte> others;                        // contents that take their place where they may not be known
 };
 
 }  // namespace aisp

@@ -88,14 +88,14 @@ AISP_HOST_DEVICE inline bool holds_byte(const void* data, std::size_t element_by
 
 // Returns the part of the digest that the 8-byte word at `index` (the last one zero-padded) contributes; parts are added, in any
 // order.
-AISP_HOST_DEVICE inline std::uint64_t digest_part(const void* data, std::size_t bytes, std::size_t word) {
+AISP_HOST_DEVICE inline std::uint64_t digest_part(const void* data, std::size_t bytes, std::size_t word, const DigestKey& key) {
   const auto* x = static_cast<const unsigned char*>(data) + word * 8;
   const std::size_t left = bytes - word * 8;
   std::uint64_t value = 0;
   if (left >= 8 && reinterpret_cast<std::uintptr_t>(data) % 8 == 0) value = reinterpret_cast<const std::uint64_t*>(data)[word];
   else
     for (std::size_t i = 0; i < (left < 8 ? left : 8); ++i) value |= static_cast<std::uint64_t>(x[i]) << (8 * i);
-  return random_bits(value, word);
+  return random_bits((value ^ key.mask) * key.factor, word);
 }
 
 constexpr bool is_floating(ElementType type) { return type <= ElementType::e5m2; }

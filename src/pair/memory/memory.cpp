@@ -267,23 +267,23 @@ void set_bytes(void* data, int value, std::size_t bytes, int gpu) {
   check(cudaDeviceSynchronize());
 }
 
-std::uint64_t digest(const void* data, std::size_t bytes, int gpu) {
+std::uint64_t digest(const void* data, std::size_t bytes, int gpu, const DigestKey& key) {
   if (bytes == 0) return 0;
   if (gpu >= 0) {
     select(gpu);
-    return gpu::digest(data, bytes);
+    return gpu::digest(data, bytes, key);
   }
   return in_slices<std::uint64_t>((bytes + 7) / 8, [&](std::size_t first, std::size_t last) {
     std::uint64_t sum = 0;
-    for (std::size_t i = first; i < last; ++i) sum += digest_part(data, bytes, i);
+    for (std::size_t i = first; i < last; ++i) sum += digest_part(data, bytes, i, key);
     return sum;
   });
 }
 
-void queue_digest(const void* data, std::size_t bytes, int gpu, std::uint64_t* sum, cudaStream_t stream) {
+void queue_digest(const void* data, std::size_t bytes, int gpu, std::uint64_t* sum, cudaStream_t stream, const DigestKey& key) {
   if (bytes == 0) return;
   select(gpu);
-  gpu::queue_digest(data, bytes, sum, stream);
+  gpu::queue_digest(data, bytes, sum, stream, key);
 }
 
 void queue_clear(std::uint64_t* sums, std::size_t count, int gpu, cudaStream_t stream) {

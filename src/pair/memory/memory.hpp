@@ -31,13 +31,20 @@ struct Elements {
   std::size_t bytes() const { return count * element_bytes; }
 };
 
+// What makes a digest one that nobody can aim at who does not know it. By default all digests are comparable.
+struct DigestKey {
+  std::uint64_t mask = 0;
+  std::uint64_t factor = 1;  // odd
+};
+
 // All calls return when the work is done.
 void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern& pattern, std::uint64_t seed, int gpu);
 void set_bytes(void* data, int value, std::size_t bytes, int gpu);
 // Returns an order-dependent 64-bit digest: the same bytes give the same digest on CPU and GPU.
-std::uint64_t digest(const void* data, std::size_t bytes, int gpu);
+std::uint64_t digest(const void* data, std::size_t bytes, int gpu, const DigestKey& key = {});
 // Queues the same for device memory on `stream`: adds to *sum, which lies on the GPU.
-void queue_digest(const void* data, std::size_t bytes, int gpu, std::uint64_t* sum, cudaStream_t stream);
+void queue_digest(const void* data, std::size_t bytes, int gpu, std::uint64_t* sum, cudaStream_t stream,
+                  const DigestKey& key = {});
 void queue_clear(std::uint64_t* sums, std::size_t count, int gpu, cudaStream_t stream);
 // Queues a copy from the GPU to page-locked memory, by a kernel like all work queued here, so that its name distinguishes it in a
 // profiler's records from a pair's own work.

@@ -28,9 +28,9 @@ __global__ void fill_kernel(void* data, ElementType type, std::size_t count, Pat
   for (std::size_t i = first_index(); i < count; i += index_step()) store_pattern(data, type, i, pattern, seed);
 }
 
-__global__ void digest_kernel(const void* data, std::size_t bytes, std::size_t words, unsigned long long* result) {
+__global__ void digest_kernel(const void* data, std::size_t bytes, std::size_t words, DigestKey key, unsigned long long* result) {
   unsigned long long sum = 0;
-  for (std::size_t i = first_index(); i < words; i += index_step()) sum += digest_part(data, bytes, i);
+  for (std::size_t i = first_index(); i < words; i += index_step()) sum += digest_part(data, bytes, i, key);
   // One atomic operation a block: millions on one address take longer than reading the data.
   __shared__ unsigned long long block_sum;
   if (threadIdx.x == 0) block_sum = 0;
@@ -200,17 +200,18 @@ void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern
   check(cudaDeviceSynchronize());
 }
 
-std::uint64_t digest(const void* data, std::size_t bytes) {
+std::uint64_t digest(const void* data, std::size_t bytes, const DigestKey& key) {
   const std::size_t words = (bytes + 7) / 8;
   const Cell<unsigned long long> result;
-  digest_kernel<<<grid_for(words), block_threads>>>(data, bytes, words, result.get());
+  digest_kernel<<<grid_for(words), block_threads>>>(data, bytes, words, key, result.get());
   return result.read();
 }
 
-void queue_digest(const void* data, std::size_t bytes, std::uint64_t* sum, cudaStream_t stream) {
+void queue_digest(const void* data, std::size_t bytes, std::uint64_t* sum, cudaStream_t stream, const DigestKey& key) {
   const std::size_t words = (bytes + 7) / 8;
   static_assert(sizeof(unsigned long long) == sizeof *sum);
-  digest_kernel<<<grid_for(words), block_threads, 0, stream>>>(data, bytes, words, reinterpret_cast<unsigned long long*>(sum));
+  digest_kernel<<<grid_for(words), block_threads, 0, stream>>>(data, bytes, words, key,
+                                                               reinterpret_cast<unsigned long long*>(sum));
   check(cudaGetLastError());
 }
 

@@ -6,8 +6,8 @@
 namespace aisp::pair::gpu {
 
 void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern& pattern, std::uint64_t seed);
-std::uint64_t digest(const void* data, std::size_t bytes);
-void queue_digest(const void* data, std::size_t bytes, std::uint64_t* sum, cudaStream_t stream);
+std::uint64_t digest(const void* data, std::size_t bytes, const DigestKey& key);
+void queue_digest(const void* data, std::size_t bytes, std::uint64_t* sum, cudaStream_t stream, const DigestKey& key);
 void queue_copy(const std::uint64_t* from, std::uint64_t* to, std::size_t count, cudaStream_t stream);  // null: zeros
 void queue_bytes(void* data, int value, std::size_t bytes, cudaStream_t stream);
 void queue_move(const void* from, void* to, std::size_t bytes, cudaStream_t stream);

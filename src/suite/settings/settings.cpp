@@ -188,7 +188,7 @@ const SettingRow all_settings[] = {
     {"profile", "LEVEL",
      "after timing, look inside each variant: none, minimal (CUPTI, no root) or full (counters too), which --profile alone means",
      false, set_profile, [](const Configuration& c) { return nlohmann::json(run::to_string(c.profile)); }, "full"},
-    {"seed", "N", "of all inputs, orders and places that are looked at [drawn for each run]", false,
+    {"seed", "N", "of what verification draws: inputs, orders, places [drawn for each run]", false,
      [](Configuration& c, const Values& v) {
        c.seed = parse_number<std::uint64_t>(single(v), "must be a whole number from 0 to 2^64 - 1");
      },

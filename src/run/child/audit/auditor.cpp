@@ -18,9 +18,9 @@ constexpr std::chrono::milliseconds longest_answer{2};
 
 }  // namespace
 
-AuditedRun Auditor::run(const Variant& variant, std::uint64_t inputs) {
+AuditedRun Auditor::run(const Variant& variant) {
   profile::Before before;
-  measure::Capture capture{.digest = false, .inputs = inputs};
+  measure::Capture capture{.digest = false, .others = true};
   capture.rested = [&] { before.rested_ns = profile::ActivityRecorder::now_ns(); };
   recorder_.start(profile::Detail::memory);
   executor_.make_ready(variant, capture);

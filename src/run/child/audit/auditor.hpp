@@ -31,8 +31,7 @@ class Auditor {
   // Renews variable inputs. Returns the kernels that begin in the following 2 ms, on any stream and in any context of the
   // process, while the pair has nothing to do.
   std::vector<std::string> renew(std::uint64_t inputs);
-  // `inputs`: the seed of the present ones (measure::Capture).
-  AuditedRun run(const Variant& variant, std::uint64_t inputs);
+  AuditedRun run(const Variant& variant);
   // Prepares again and counts the host functions that this queues or adds to graphs.
   int host_functions_of_prepare(const Variant& variant);
   // Returns the median of the probe kernel's own durations, in the place where the stopwatch reads them.

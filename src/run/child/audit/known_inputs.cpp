@@ -38,11 +38,11 @@ std::size_t variable_bytes(const pair::Session& session) {
 
 }  // namespace
 
-Repeats repeat(measure::Executor& executor, pair::Session& session, const Variant& variant, std::mt19937_64& random) {
+Repeats repeat(measure::Executor& executor, pair::Session& session, const Variant& variant, base::OneWayRandom& random) {
   const auto once = [&](std::uint64_t seed) {
     std::this_thread::sleep_for(pause);
     session.refill_variable(seed);
-    measure::Capture capture{.digest = false, .inputs = seed};
+    measure::Capture capture{.digest = false};
     return executor.execute(variant, capture).cpu_ms;
   };
   const bool others_between = variable_bytes(session) < few_bytes;
@@ -75,7 +75,7 @@ void check_known_inputs(const Context& context, Record& record, pair::Session& s
                         const Samples& samples) {
   if (session.only_constant_inputs()) return;
   measure::Executor executor{session, conditions};
-  std::mt19937_64 random{random_bits(context.request.seed, stream_of_timed_inputs)};
+  base::OneWayRandom random{base::OneWay{context.timed_seed}(stream_of_timed_inputs)};
   for (const Timed& timed : samples.timed) {
     if (timed.variant->outputs == no_outputs || !may_remember(timed.samples)) continue;
     constexpr int executions = 2 * 3 * inputs;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <random>
 #include <vector>
 
+#include "base/one_way.hpp"
 #include "measure/execution.hpp"
 #include "run/child/context.hpp"
 #include "run/child/record.hpp"
@@ -22,7 +22,7 @@ struct Repeats {
 };
 
 // Executes a variant on new inputs, and again on each of them, each time in a time slice of its own.
-Repeats repeat(measure::Executor& executor, pair::Session& session, const Variant& variant, std::mt19937_64& random);
+Repeats repeat(measure::Executor& executor, pair::Session& session, const Variant& variant, base::OneWayRandom& random);
 
 // Fails variants of a host pair that remember their results. Those that may are executed on new inputs, and again on each of
 // them. All are written just before, so that caches hold them alike, and nothing but having met their contents tells one

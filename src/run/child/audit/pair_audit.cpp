@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
-#include <random>
 
 #include "measure/statistics/statistics.hpp"
 #include "profile/activity.hpp"
@@ -93,14 +92,14 @@ void note_kernels(Record& record, const Timed& timed, std::vector<profile::Compi
 }
 
 // Compares executions on the inputs of timed rounds with the samples on those inputs: a variant's time may depend on its data.
-bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const Comparison& with, std::mt19937_64& random) {
+bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const Comparison& with, base::OneWayRandom& random) {
   const std::vector<std::uint64_t> inputs = timed_inputs(timed, with.constants_since_round, audited_rounds, random);
   if (inputs.empty()) return false;
   std::vector<AuditedRun> runs;
   for (const std::uint64_t seed : inputs) {
     auditor.renew(seed);
     const profile::Scope range{timed.result->name};
-    runs.push_back(auditor.run(*timed.variant, seed));
+    runs.push_back(auditor.run(*timed.variant));
   }
   return took_as_timed(timed, inputs, medians_of(runs), with);
 }
@@ -114,7 +113,7 @@ std::string why_times_differ(const Timed& timed, const Comparison& with) {
 
 // Audited executions are like the timed ones, so their durations must agree.
 void compare_with_timed(Record& record, Auditor& auditor, const Timed& timed, const Medians& medians, const Comparison& with,
-                        std::mt19937_64& random) {
+                        base::OneWayRandom& random) {
   if (const std::string obstacle = why_times_differ(timed, with); !obstacle.empty()) {
     if (timed.result->checks)
       timed.result->checks->off.push_back("the time of an execution that CUPTI recorded against the timed ones: " + obstacle);
@@ -136,7 +135,7 @@ void note_timeline(const Request& request, const Timed& timed, const std::vector
 }
 
 void judge_audit(Record& record, Auditor& auditor, const Timed& timed, const std::vector<AuditedRun>& runs,
-                 const Comparison& with, std::mt19937_64& random) {
+                 const Comparison& with, base::OneWayRandom& random) {
   const Medians medians = medians_of(runs);
   for (const AuditedRun& run : runs) add_own_allocations(timed.result->memory, run.most_allocated_bytes);
   timed.result->gpu_busy_ms = medians.busy_ms;
@@ -160,13 +159,13 @@ std::vector<std::vector<AuditedRun>> run_audited(Auditor& auditor, Record& recor
                                                  std::uint64_t seed) {
   std::vector<std::vector<AuditedRun>> runs(timed.size());
   std::vector<std::string> begun;  // one kernel of each round that had any
-  std::mt19937_64 random{random_bits(seed, stream_of_audit)};
+  base::OneWayRandom random{base::OneWay{seed}(stream_of_audit)};
   for (int round = 0; round < audited_rounds; ++round) {
     const std::uint64_t inputs = random();
     if (const std::vector<std::string> kernels = auditor.renew(inputs); !kernels.empty()) begun.push_back(kernels.front());
     for (std::size_t v = 0; v < timed.size(); ++v) {
       const profile::Scope range{timed[v].result->name};
-      runs[v].push_back(auditor.run(*timed[v].variant, inputs));
+      runs[v].push_back(auditor.run(*timed[v].variant));
     }
   }
   check_renewals(record, begun);
@@ -195,14 +194,14 @@ ProbeWork audit(const Context& context, Record& record, Resources& resources, St
   ProbeWork work = assumed;
   if (assumed.ms > 0) work = {.ms = auditor.probe_ms(*resources.stopwatch), .measured = true};
   for (const Timed& timed : samples.timed) check_prepare(record, auditor, timed);
-  const std::vector<std::vector<AuditedRun>> runs = run_audited(auditor, record, samples.timed, context.request.seed);
+  const std::vector<std::vector<AuditedRun>> runs = run_audited(auditor, record, samples.timed, context.timed_seed);
   const Comparison with{.mode = context.request.mode,
                         .start = start,
                         .offset_ms = samples.known_offset_ms,
                         .one_gpu = session.gpu_ordinals().size() == 1,
                         .by_host_memory = by_host_memory(session),
                         .constants_since_round = samples.constants_since_round};
-  std::mt19937_64 random{random_bits(context.request.seed, stream_of_timed_inputs)};
+  base::OneWayRandom random{base::OneWay{context.timed_seed}(stream_of_timed_inputs)};
   for (std::size_t v = 0; v < samples.timed.size(); ++v) {
     judge_audit(record, auditor, samples.timed[v], runs[v], with, random);
     if (context.pair.timeline) note_timeline(context.request, samples.timed[v], runs[v], with);

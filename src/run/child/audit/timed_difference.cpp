@@ -83,7 +83,7 @@ std::optional<Difference> difference(const Variant& variant, const Medians& medi
                     "do the same work in every run"};
 }
 
-std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, int count, std::mt19937_64& random) {
+std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, int count, base::OneWayRandom& random) {
   std::vector<std::uint64_t> present;
   for (const measure::Sample& sample : timed.samples)
     if (sample.round >= since_round) present.push_back(sample.inputs);

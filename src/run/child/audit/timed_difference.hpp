@@ -3,10 +3,10 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "base/one_way.hpp"
 #include "run/child/audit/auditor.hpp"
 #include "run/child/timing/samples.hpp"
 
@@ -40,7 +40,7 @@ std::optional<Difference> difference(const Variant& variant, const Medians& medi
 
 // Returns the inputs of `count` timed rounds from `since_round` on, drawn at random in proportion to the samples taken on them.
 // Empty if there are no samples.
-std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, int count, std::mt19937_64& random);
+std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, int count, base::OneWayRandom& random);
 
 // Whether executions on `inputs` of timed rounds, with these `medians`, took as long as the samples when the variant first met
 // these inputs, and as all samples on them; otherwise it may have remembered results. False if it had met all of them before.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cstdint>
-#include <random>
 #include <vector>
 
+#include "base/one_way.hpp"
 #include "pair/session.hpp"
 #include "verify/sample_watch.hpp"
 
@@ -33,7 +33,7 @@ class Renewal {
   static constexpr double most_share = 0.1;
   pair::Session& session_;
   std::vector<const Variant*> variants_;
-  std::mt19937_64 random_;
+  base::OneWayRandom random_;
   int everything_in_ = -1;  // rounds
   int variable_in_ = -1;
   bool has_constants_ = false;
@@ -68,7 +68,7 @@ class PresentInputs {
   Renewal renewal_;
   verify::SampleWatch& watch_;
   bool with_reference_;
-  std::mt19937_64 random_;
+  base::OneWayRandom random_;
 };
 
 }  // namespace aisp::run

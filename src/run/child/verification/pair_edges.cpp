@@ -29,7 +29,7 @@ void verify_edge(const Context& context, Record& record, const Case& edge, Start
   for (const auto& [name, value] : pair::parse_sizes(edge.sizes)) session_of_edge.sizes[name] = value;
   pair::Session session{context.pair, std::move(session_of_edge)};
   watch_ranges(session);
-  verify::Options options{.seed = random_bits(context.request.seed, stream_of_edges),
+  verify::Options options{.seed = base::OneWay{context.request.seed}(stream_of_edges),
                           .may_be_empty = true,
                           .require_repeatable = context.request.reproducible,
                           .check_memory = false};

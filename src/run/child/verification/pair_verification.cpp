@@ -140,7 +140,7 @@ std::optional<Verified> verify_first(const Context& context, Record& record, pai
 }
 
 std::optional<Start> verify_again(const Context& context, Record& record, pair::Session& session, const Verified& first) {
-  verify::Options options = options_for(context, random_bits(context.request.seed, stream_of_second_inputs));
+  verify::Options options = options_for(context, base::OneWay{context.request.seed}(stream_of_second_inputs));
   options.check_memory = false;
   Verified verified = verify_from(first.start, record, [&](Start start) {
     options.start = start;
