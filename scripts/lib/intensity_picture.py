@@ -16,7 +16,7 @@ class Row:
     """The intensities of a pair's variants, and by the bytes that counters saw those of its baseline and its lesson, where they differ."""
 
     def __init__(self, pair, counted):
-        self.name, self.dots = pair["target"].partition(":")[2], {}
+        self.name, self.dots = pair["target"].partition(":")[2] + (" (stale)" if pair["stale"] else ""), {}
         for variant in pair["variants"]:
             if INTENSITY in variant:
                 self.dots.setdefault((variant[INTENSITY], variant["math"]), []).append(variant["name"])

@@ -66,8 +66,12 @@ def shown_pairs(mark, chapter, pages):
     return [(target, record) for _, target, record in shown if record]
 
 
+def staleness(target, source_digest):
+    return " (stale: its code changed since)" if target.is_stale(source_digest) else ""
+
+
 def heading_of(target, record):
-    return target.name + (" (stale: its code changed since)" if target.is_stale(record.source_digest) else "")
+    return target.name + staleness(target, record.source_digest)
 
 
 def style_of(target, variant, role):
@@ -115,13 +119,16 @@ def library_picture(title, shown):
 
 
 def swept(mark, chapter, pages):
+    """Returns the sweep, and its target as a heading names it."""
     if len(mark.pairs) != 1:
         raise ValueError("a picture of a sweep is of one pair; name it after the hardware")
     target = f"{chapter}:{mark.pairs[0]}"
-    if (mark.hardware, target) not in pages.sweeps:
+    known = next((each for each in pages.targets if each.target == target), None)
+    if not known or (mark.hardware, target) not in pages.sweeps:
         raise ValueError(f"no sweep of {target} is recorded on {mark.hardware}; aisp run --targets {target} --sweep "
                          "--update-expectations records one")
-    return pages.sweeps[mark.hardware, target]
+    sweep = pages.sweeps[mark.hardware, target]
+    return sweep, target + staleness(known, sweep["source_digest"])
 
 
 def of_whole_chapter(mark, chapter, pages, *form):
@@ -140,7 +147,7 @@ def drawn(mark, chapter, pages):
         counted = {target: counters for (hardware, target), counters in pages.counted.items() if hardware == mark.hardware}
         picture = intensity_picture(title, json.loads(of_whole_chapter(mark, chapter, pages, "--json"))["rooflines"][0], counted)
     elif mark.kind.startswith("sweep"):
-        picture = sweep_picture(swept(mark, chapter, pages), mark.kind == "sweep_speedups")
+        picture = sweep_picture(*swept(mark, chapter, pages), of_speedups=mark.kind == "sweep_speedups")
     else:
         picture = {"speedups": speedups_picture, "library": library_picture}[mark.kind](title, shown_pairs(mark, chapter, pages))
     if not picture:

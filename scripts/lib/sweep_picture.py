@@ -117,7 +117,7 @@ def curve_picture(sweep, curve, quantity):
     return picture, plot.bottom + 40
 
 
-def sweep_picture(sweep, of_speedups):
+def sweep_picture(sweep, heading, of_speedups):
     """A picture for each curve below one heading; cases that form no curve stand side by side."""
     quantity = SPEEDUP if of_speedups else rate_or_time(sweep)
     curves = curves_of(sweep["points"]) or [Curve(points=list(range(len(sweep["points"]))))]
@@ -125,7 +125,7 @@ def sweep_picture(sweep, of_speedups):
     if not curves:
         return ""
     picture, y = Picture(f"{sweep['target']}: {title_of(quantity, curves[0])}", WIDTH), 36
-    picture.text("name", 4, 20, shortened(f"{sweep['target']} on {machine_text(sweep['recorded'])}", WIDTH - 8))
+    picture.text("name", 4, 20, shortened(f"{heading} on {machine_text(sweep['recorded'])}", WIDTH - 8))
     for curve in curves:
         part, height = curve_picture(sweep, curve, quantity)
         picture.moved_down(y, part.parts)

@@ -32,7 +32,7 @@ def ladder():
 def sweep(**sizes):
     """Of points named after their sizes, where every variant takes 1 ms for 1 MB a step."""
     points = [dict(zip(sizes, values)) for values in zip(*sizes.values())]
-    return {"target": "ch07:transpose", "lesson": "tiled", "bound": "memory", "recorded": MACHINE, "points": [{
+    return {"target": "ch07:transpose", "lesson": "tiled", "bound": "memory", "source_digest": "abc", "recorded": MACHINE, "points": [{
         "case": "_".join(f"{name}_{value}" for name, value in point.items()), "sizes": point, "variants": [
             {"name": name, "role": role, "median_ms": 1.0, "cost": {"bytes": 1e6 * (at + 1), "flops": 0, "math": ""}, **further}
             for name, role, further in (("direct", "baseline", {}), ("tiled", "optimized", {"speedup": 2.5, "floor_ms": 0.5}))]}
@@ -54,8 +54,9 @@ class Pictures(unittest.TestCase):
         self.aisp = pathlib.Path(folder.name) / "aisp"
         self.pages = types.SimpleNamespace(
             aisp=self.aisp, expectations="expectations", sweeps={}, counted={},
-            targets=[target("box"), target("gather", "sorted", steps=["sorted"], gains_over={"sorted": "random"}), target(
-                steps=["half", "tiled"], gains_over={"half": "direct", "tiled": "half"}, libraries=["library", "quick"], changes_precision={"quick"})],
+            targets=[target("box"), target("gather", "sorted", steps=["sorted"], gains_over={"sorted": "random"}),
+                     target(steps=["half", "tiled"], gains_over={"half": "direct", "tiled": "half"}, libraries=["library", "quick"],
+                            changes_precision={"quick"})],
             records={"ch07:gather": [gather()], "ch07:transpose": [ladder()]})
 
     def answer(self, content):
@@ -104,8 +105,11 @@ class Pictures(unittest.TestCase):
         self.assertIn(">3.00 to 5.00x<", self.drawn("speedups h200 transpose"))
 
     def test_stale_records_are_marked(self):
-        self.assertNotIn("stale", self.drawn("speedups h200") + self.drawn("library h200"))
+        self.pages.sweeps["h200", "ch07:transpose"] = sweep(n=(64, 128, 256))
+        kinds = ("speedups h200", "library h200", "sweep h200 transpose")
+        self.assertNotIn("stale", "".join(map(self.drawn, kinds)))
         self.pages.targets[2].source_digests = ["fed"]
+        self.assertIn(">ch07:transpose (stale: its code changed since) on NVIDIA", self.drawn("sweep h200 transpose"))
         self.assertIn(">transpose (stale: its code changed since)<", self.drawn("speedups h200"))
         self.assertIn(">transpose (stale: its code changed since) (100 %: library)<", self.drawn("library h200"))
 
@@ -128,6 +132,10 @@ class Pictures(unittest.TestCase):
                      ">Ceilings: memory 4.00 TB/s, fp32 ~60.0 TFLOP/s (measured)<"):
             self.assertIn(text, picture)
         self.assertNotIn("bf16 ridge", picture, "no pair has such math")
+        roofline = roofline_of("ch07:gather")
+        roofline["rooflines"][0]["pairs"][0]["stale"] = True
+        self.answer(json.dumps(roofline))
+        self.assertIn(">gather (stale)<", self.drawn("intensity h200"))
 
     def test_counted_bytes_move_a_pair_along_the_axis(self):
         self.answer(json.dumps(roofline_of("ch07:gather")))
