@@ -63,5 +63,18 @@ TEST(LooseLimit, OnlyOfLimitsThatThePairChose) {
   EXPECT_FALSE(loose_limit({.name = "tiled"}, within(1e-3)));
 }
 
+TEST(DeclaredCost, IsThatOfAllPhases) {
+  const evidence::DeclaredCost one = declared({.flops = 3, .math = Math::fp8, .bytes = 5});
+  EXPECT_EQ(one.math, "fp8");
+  EXPECT_EQ(one.bytes_of, evidence::ByteKind::device_memory);
+  const evidence::DeclaredCost several = declared(
+      in_turn({{.flops = 1, .math = Math::bf16, .more_math = {{2, Math::fp32}}, .bytes = 10}, {.flops = 4, .bytes = 20}}));
+  EXPECT_EQ(several.flops, 7);
+  EXPECT_EQ(several.bytes, 30);
+  EXPECT_EQ(several.math, "several");
+  EXPECT_EQ(declared(in_turn({{.flops = 1, .math = Math::bf16}, {.flops = 1, .math = Math::bf16}})).math, "bf16");
+  EXPECT_EQ(declared({.host_bytes = 8}).bytes_of, evidence::ByteKind::host_memory);
+}
+
 }  // namespace
 }  // namespace aisp::run

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "machine/ceilings.hpp"
@@ -29,6 +31,30 @@ std::vector<Amount> amounts(const Cost& cost) {
 }
 
 }  // namespace
+
+evidence::DeclaredCost declared(const Cost& declared_cost) {
+  using evidence::ByteKind;
+  const Cost cost = machine::whole(declared_cost);
+  evidence::DeclaredCost result{.flops = 0, .bytes = cost.bytes, .math = {}};
+  for (const MoreMath& each : machine::math_of(cost)) {
+    result.math = result.flops > 0 ? "several" : machine::name_of(each.math);
+    result.flops += each.flops;
+  }
+  if (cost.bytes > 0) {
+    result.bytes_of = ByteKind::device_memory;
+    return result;
+  }
+  const std::array<std::pair<double, ByteKind>, 4> kinds{{{cost.host_bytes, ByteKind::host_memory},
+                                                          {cost.host_to_device, ByteKind::host_to_device},
+                                                          {cost.device_to_host, ByteKind::device_to_host},
+                                                          {cost.peer_bytes, ByteKind::peer}}};
+  for (const auto& [bytes, kind] : kinds) {
+    if (bytes <= 0) continue;
+    result.bytes += bytes;
+    result.bytes_of = result.bytes_of == ByteKind::none ? kind : ByteKind::several;
+  }
+  return result;
+}
 
 std::optional<std::string> impossible_cost(const Cost& cost, Device device) {
   bool any = false;
