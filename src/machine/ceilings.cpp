@@ -106,37 +106,34 @@ class Longest {
   FloorTime floor_;
 };
 
-// An amount beside memory and arithmetic that a pair may declare, and what bounds its rate.
-struct Resource {
-  double Cost::*amount;
-  double Ceilings::*ceiling;
-  double Peaks::*peak;
-  std::string_view unit, limiter;
-  std::string_view path;                // of bytes, in words; empty: a count that SMs bound
-  CeilingFrom CeilingSources::*source;  // null: computed
-};
-constexpr std::array resources{
-    Resource{&Cost::l2_bytes, &Ceilings::l2_bytes_s, nullptr, "B", "L2", "", &CeilingSources::l2},
-    Resource{&Cost::shared_wavefronts, &Ceilings::wavefronts_s, &Peaks::wavefronts_s, " wavefronts", "shared memory", "",
-             &CeilingSources::wavefronts},
-    Resource{&Cost::issue_slots, &Ceilings::issue_slots_s, &Peaks::issue_slots_s, " instructions", "issue slots", "", nullptr},
-    Resource{&Cost::special_functions, &Ceilings::special_functions_s, &Peaks::special_functions_s, " results",
-             "special functions", "", nullptr},
-    Resource{&Cost::host_to_device, &Ceilings::host_to_device_bytes_s, &Peaks::pcie_bytes_s, "B", "host to device",
-             "to the device", &CeilingSources::host_to_device},
-    Resource{&Cost::device_to_host, &Ceilings::device_to_host_bytes_s, &Peaks::pcie_bytes_s, "B", "device to host", "to the host",
-             &CeilingSources::device_to_host},
-    Resource{&Cost::peer_bytes, &Ceilings::peer_bytes_s, &Peaks::peer_bytes_s, "B", "peer", "between GPUs",
-             &CeilingSources::peer}};
+constexpr std::array amounts{
+    CostAmount{"bytes", &Cost::bytes, true},
+    CostAmount{"l2_bytes", &Cost::l2_bytes, true, &Ceilings::l2_bytes_s, nullptr, "B", "L2", "", &CeilingSources::l2},
+    CostAmount{"shared_wavefronts", &Cost::shared_wavefronts, true, &Ceilings::wavefronts_s, &Peaks::wavefronts_s, " wavefronts",
+               "shared memory", "", &CeilingSources::wavefronts},
+    CostAmount{"issue_slots", &Cost::issue_slots, true, &Ceilings::issue_slots_s, &Peaks::issue_slots_s, " instructions",
+               "issue slots"},
+    CostAmount{"special_functions", &Cost::special_functions, true, &Ceilings::special_functions_s, &Peaks::special_functions_s,
+               " results", "special functions"},
+    CostAmount{"host_to_device", &Cost::host_to_device, true, &Ceilings::host_to_device_bytes_s, &Peaks::pcie_bytes_s, "B",
+               "host to device", "to the device", &CeilingSources::host_to_device},
+    CostAmount{"device_to_host", &Cost::device_to_host, true, &Ceilings::device_to_host_bytes_s, &Peaks::pcie_bytes_s, "B",
+               "device to host", "to the host", &CeilingSources::device_to_host},
+    CostAmount{"peer_bytes", &Cost::peer_bytes, true, &Ceilings::peer_bytes_s, &Peaks::peer_bytes_s, "B", "peer", "between GPUs",
+               &CeilingSources::peer},
+    CostAmount{"host_bytes", &Cost::host_bytes, false},
+    CostAmount{"dependent_kernels", &Cost::dependent_kernels, true},
+    CostAmount{"seconds", &Cost::seconds, false}};
 
 FloorTime floor_of_phase(const Cost& cost, const Ceilings& ceilings, double bytes_written) {
   Longest longest;
   const CeilingSources& from = ceilings.from;
   longest.consider(cost.bytes, memory_bytes_s(cost.bytes, bytes_written, ceilings), "B", "memory", from.memory);
   longest.consider_math(cost, ceilings);
-  for (const Resource& resource : resources)
-    longest.consider(cost.*resource.amount, ceilings.*resource.ceiling, resource.unit, std::string{resource.limiter},
-                     resource.source == nullptr ? CeilingFrom::computed : from.*resource.source);
+  for (const CostAmount& each : amounts)
+    if (each.ceiling != nullptr)
+      longest.consider(cost.*each.amount, ceilings.*each.ceiling, each.unit, std::string{each.limiter},
+                       each.source == nullptr ? CeilingFrom::computed : from.*each.source);
   if (beyond_host_caches(cost.host_bytes, ceilings))
     longest.consider(cost.host_bytes, ceilings.host_copy_bytes_s, "B", "host memory", from.host_copy);
   longest.consider_time(cost.dependent_kernels * ceilings.launch_s, "launch",
@@ -151,11 +148,6 @@ void add_math(std::vector<MoreMath>& all, const MoreMath& more) {
   if (found == all.end()) all.push_back(more);
   else found->flops += more.flops;
 }
-
-constexpr double Cost::*amounts[] = {&Cost::bytes,          &Cost::l2_bytes,          &Cost::shared_wavefronts,
-                                     &Cost::issue_slots,    &Cost::special_functions, &Cost::host_to_device,
-                                     &Cost::device_to_host, &Cost::peer_bytes,        &Cost::host_bytes,
-                                     &Cost::seconds,        &Cost::dependent_kernels};
 
 std::string decimal_bytes(double bytes) {
   std::string rate = base::human_rate(bytes, "B");
@@ -242,17 +234,19 @@ ImpossibleTime impossible_seconds(const Cost& cost, const Peaks& peaks, std::uin
              base::significant(each.flops / 1e9) + " GFLOP at " + base::human_rate(flops_s, "FLOP") + " (" +
                  std::string{name_of(each.math)} + " units x maximum clock)");
   }
-  for (const Resource& resource : resources) {
-    if (resource.peak == nullptr) continue;
-    const double amount = cost.*resource.amount, per_second = peaks.*resource.peak;
-    const std::string rate = base::human_rate(per_second, resource.unit);
-    if (resource.path.empty())
+  for (const CostAmount& each : amounts) {
+    if (each.peak == nullptr) continue;
+    const double amount = cost.*each.amount, per_second = peaks.*each.peak;
+    const std::string rate = base::human_rate(per_second, each.unit);
+    if (each.path.empty())
       consider(amount, per_second,
-               base::significant(amount / 1e9) + " G" + std::string{resource.unit} + " at " + rate + " (SMs x maximum clock)");
-    else consider(amount, per_second, decimal_bytes(amount) + " " + std::string{resource.path} + " at " + rate + " (link rate)");
+               base::significant(amount / 1e9) + " G" + std::string{each.unit} + " at " + rate + " (SMs x maximum clock)");
+    else consider(amount, per_second, decimal_bytes(amount) + " " + std::string{each.path} + " at " + rate + " (link rate)");
   }
   return result;
 }
+
+std::span<const CostAmount> cost_amounts() { return amounts; }
 
 std::vector<MoreMath> math_of(const Cost& cost) {
   std::vector<MoreMath> all;
@@ -267,7 +261,7 @@ Cost whole(const Cost& cost) {
   std::vector<MoreMath> math;
   for (const Cost& each : cost.phases) {
     const Cost phase = whole(each);
-    for (double Cost::*const amount : amounts) sum.*amount += phase.*amount;
+    for (const CostAmount& amount : amounts) sum.*amount.amount += phase.*amount.amount;
     for (const MoreMath& more : math_of(phase)) add_math(math, more);
   }
   if (math.empty()) return sum;

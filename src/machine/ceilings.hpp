@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -99,6 +100,19 @@ struct ImpossibleTime {
   std::string arithmetic;  // "4.29 GB beyond the 63 MB of L2 at 3.36 TB/s (datasheet) take 1.26 ms"
 };
 ImpossibleTime impossible_seconds(const Cost& cost, const Peaks& peaks, std::uint64_t l2_bytes);
+
+// An amount of a cost other than arithmetic, and what bounds its rate.
+struct CostAmount {
+  std::string_view name;  // the member's
+  double Cost::*amount;
+  bool of_gpu;                          // a workload of the host has none
+  double Ceilings::*ceiling = nullptr;  // null: none, or one that depends on more than the amount
+  double Peaks::*peak = nullptr;
+  std::string_view unit{}, limiter{};
+  std::string_view path{};                              // of bytes, in words; empty: a count that SMs bound
+  base::CeilingFrom CeilingSources::*source = nullptr;  // null: computed
+};
+std::span<const CostAmount> cost_amounts();  // all there are
 
 // Every type of math of one phase, with FLOPs; a type that is named twice comes once.
 std::vector<MoreMath> math_of(const Cost& cost);

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "run/results/speedups.hpp"
+
 namespace aisp::run {
 namespace {
 
@@ -69,27 +71,6 @@ TEST(Speedup, ShortTimesHaveNoVerdict) {
   const evidence::Speedup speedup = speedup_of(speedup_interval(baseline, variant, {"", 1}, {.correction = correction}));
   EXPECT_EQ(speedup.verdict, evidence::Verdict::cannot_tell);
   EXPECT_EQ(speedup.effective_rounds, 20);
-}
-
-TEST(DeclaredCost, IsThatOfAllPhases) {
-  const evidence::DeclaredCost one = declared({.flops = 3, .math = Math::fp8, .bytes = 5});
-  EXPECT_EQ(one.math, "fp8");
-  EXPECT_EQ(one.bytes_of, evidence::ByteKind::device_memory);
-  const evidence::DeclaredCost several = declared(
-      in_turn({{.flops = 1, .math = Math::bf16, .more_math = {{2, Math::fp32}}, .bytes = 10}, {.flops = 4, .bytes = 20}}));
-  EXPECT_EQ(several.flops, 7);
-  EXPECT_EQ(several.bytes, 30);
-  EXPECT_EQ(several.math, "several");
-  EXPECT_EQ(declared(in_turn({{.flops = 1, .math = Math::bf16}, {.flops = 1, .math = Math::bf16}})).math, "bf16");
-  EXPECT_EQ(declared({.host_bytes = 8}).bytes_of, evidence::ByteKind::host_memory);
-}
-
-TEST(CallsToRepay, AreThoseThatSaveWhatCompilingTook) {
-  EXPECT_EQ(calls_to_repay(500, 1.5, 1), 1000);
-  EXPECT_EQ(calls_to_repay(501, 2, 1), 501);
-  EXPECT_EQ(calls_to_repay(0.5, 2, 1), 1) << "a call is made or not";
-  EXPECT_FALSE(calls_to_repay(500, 1, 1));
-  EXPECT_FALSE(calls_to_repay(500, 1, 2));
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
+#include <utility>
 
 namespace aisp::run {
 namespace {
@@ -26,6 +28,23 @@ TEST(ImpossibleCost, NamesTheAmount) {
   EXPECT_EQ(impossible_cost({.bytes = 64}, Device::host), "its declared cost has 64 bytes, but it runs on the host");
   EXPECT_EQ(impossible_cost({.host_bytes = 64, .dependent_kernels = 1}, Device::host),
             "its declared cost has 1 dependent_kernels, but it runs on the host");
+}
+
+TEST(ImpossibleCost, ExaminesEveryAmount) {
+  const std::pair<const char*, Cost> costs[] = {{"flops", {.flops = -1}},
+                                                {"bytes", {.bytes = -1}},
+                                                {"l2_bytes", {.l2_bytes = -1}},
+                                                {"shared_wavefronts", {.shared_wavefronts = -1}},
+                                                {"issue_slots", {.issue_slots = -1}},
+                                                {"special_functions", {.special_functions = -1}},
+                                                {"host_to_device", {.host_to_device = -1}},
+                                                {"device_to_host", {.device_to_host = -1}},
+                                                {"peer_bytes", {.peer_bytes = -1}},
+                                                {"host_bytes", {.host_bytes = -1}},
+                                                {"dependent_kernels", {.dependent_kernels = -1}},
+                                                {"seconds", {.seconds = -1}}};
+  for (const auto& [name, cost] : costs)
+    EXPECT_EQ(impossible_cost(cost, Device::gpu), std::string{"its declared cost has -1 "} + name);
 }
 
 TEST(ImpossibleCost, LooksIntoPhasesAndMoreMath) {
@@ -61,6 +80,19 @@ TEST(LooseLimit, OnlyOfLimitsThatThePairChose) {
   EXPECT_FALSE(with(0, 0, exact));
   EXPECT_FALSE(with(1e-3, 0, within(1e-3), 0)) << "nothing was compared";
   EXPECT_FALSE(loose_limit({.name = "tiled"}, within(1e-3)));
+}
+
+TEST(DeclaredCost, IsThatOfAllPhases) {
+  const evidence::DeclaredCost one = declared({.flops = 3, .math = Math::fp8, .bytes = 5});
+  EXPECT_EQ(one.math, "fp8");
+  EXPECT_EQ(one.bytes_of, evidence::ByteKind::device_memory);
+  const evidence::DeclaredCost several = declared(
+      in_turn({{.flops = 1, .math = Math::bf16, .more_math = {{2, Math::fp32}}, .bytes = 10}, {.flops = 4, .bytes = 20}}));
+  EXPECT_EQ(several.flops, 7);
+  EXPECT_EQ(several.bytes, 30);
+  EXPECT_EQ(several.math, "several");
+  EXPECT_EQ(declared(in_turn({{.flops = 1, .math = Math::bf16}, {.flops = 1, .math = Math::bf16}})).math, "bf16");
+  EXPECT_EQ(declared({.host_bytes = 8}).bytes_of, evidence::ByteKind::host_memory);
 }
 
 }  // namespace

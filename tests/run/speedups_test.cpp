@@ -72,5 +72,13 @@ TEST_F(Speedups, WhatIsTooShortIsNotTheBest) {
   EXPECT_EQ(found.warnings[0].find("no verdict for tiny"), 0u) << found.warnings[0];
 }
 
+TEST(CallsToRepay, AreThoseThatSaveWhatCompilingTook) {
+  EXPECT_EQ(calls_to_repay(500, 1.5, 1), 1000);
+  EXPECT_EQ(calls_to_repay(501, 2, 1), 501);
+  EXPECT_EQ(calls_to_repay(0.5, 2, 1), 1) << "a call is made or not";
+  EXPECT_FALSE(calls_to_repay(500, 1, 1));
+  EXPECT_FALSE(calls_to_repay(500, 1, 2));
+}
+
 }  // namespace
 }  // namespace aisp::run

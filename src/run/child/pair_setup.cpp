@@ -8,7 +8,6 @@
 #include "measure/statistics/statistics.hpp"
 #include "run/child/profiling/profiler.hpp"
 #include "run/child/verification/memory_account.hpp"
-#include "run/results/assemble.hpp"
 #include "run/results/declarations.hpp"
 #include "run/wire/blank.hpp"
 

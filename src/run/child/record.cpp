@@ -13,7 +13,7 @@
 #include "evidence/json.hpp"
 #include "evidence/limits.hpp"
 #include "pair/all_variants.hpp"
-#include "run/results/assemble.hpp"
+#include "run/results/speedups.hpp"
 #include "run/wire/blank.hpp"
 
 namespace aisp::run {

@@ -48,19 +48,12 @@ PairResult adopt_report(const Ending& ending) {
   if (!ending.report) return ending.result;
   PairResult result = ending.report->result;
   const PairResult& blank = ending.result;
-  result.target = blank.target;
-  result.chapter = blank.chapter;
-  result.name = blank.name;
-  result.teaches = blank.teaches;
-  result.bound = blank.bound;
-  result.device = blank.device;
+  const auto keep = [&](auto... members) { ((result.*members = blank.*members), ...); };
+  keep(&PairResult::target, &PairResult::chapter, &PairResult::name, &PairResult::teaches, &PairResult::bound,
+       &PairResult::device, &PairResult::sweep_case, &PairResult::sizes_set, &PairResult::reproducible, &PairResult::alternated,
+       &PairResult::started_utc);
   result.host_dependent |= blank.host_dependent;  // a child may have found another reason
   if (result.gpus.empty()) result.gpus = blank.gpus;
-  result.sweep_case = blank.sweep_case;
-  result.sizes_set = blank.sizes_set;
-  result.reproducible = blank.reproducible;
-  result.alternated = blank.alternated;
-  result.started_utc = blank.started_utc;
   result.complete = ending.report->is_final;
   return result;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns samples into results: offsets subtracted, summaries, speedups, metrics, energy and token latencies.
+// Turns samples into results: offsets subtracted, summaries, metrics, energy and token latencies.
 #pragma once
 #include <aisp/workload.hpp>
 
@@ -13,26 +13,12 @@
 
 namespace aisp::run {
 
-evidence::DeclaredCost declared(const Cost& cost);
-
 std::vector<double> raw_times_of(const std::vector<measure::Sample>& samples);
 evidence::Timing timing_of(const std::vector<measure::Sample>& samples, const measure::Correction& correction,
                            const std::vector<double>& percentiles);
 
-// The value that decides between variants, one a sample: the time, or a metric, which has no stopwatch offset.
-struct Judge {
-  std::string metric;  // empty: the time
-  std::uint64_t seed = 0;
-  bool on_host = false;
-};
-// Returns baseline against variant, so that above 1 is better, whichever direction the metric has.
-measure::Interval speedup_interval(const std::vector<measure::Sample>& baseline, const std::vector<measure::Sample>& variant,
-                                   const Judge& judge, const measure::RatioOptions& options);
-evidence::Speedup speedup_of(const measure::Interval& interval);
-// Drops speedup, gain and library share of a variant that failed, or whose pair did.
-void clear_claims(evidence::VariantResult& variant);
-// Returns the number of calls after which their savings repay the compile time; nothing if a call saves none.
-std::optional<double> calls_to_repay(double compile_ms, double baseline_ms, double variant_ms);
+// Returns the value, or the rate that it is of the sample's time. `offset_ms`: the stopwatch's own, in that time.
+double metric_value(const measure::MetricValue& value, const measure::Sample& sample, double offset_ms);
 std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, double offset_ms,
                                          const std::vector<double>& percentiles);
 

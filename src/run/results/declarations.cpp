@@ -4,9 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "machine/ceilings.hpp"
 
 namespace aisp::run {
 namespace {
@@ -16,34 +20,48 @@ constexpr double most_times_the_error = 1000;  // largest ratio of a limit to th
 struct Amount {
   std::string_view name;
   double value;
-  bool of_the_device;
+  bool of_gpu;
 };
 
 std::vector<Amount> amounts(const Cost& cost) {
-  std::vector<Amount> all{{"flops", cost.flops, false},
-                          {"bytes", cost.bytes, true},
-                          {"l2_bytes", cost.l2_bytes, true},
-                          {"shared_wavefronts", cost.shared_wavefronts, true},
-                          {"issue_slots", cost.issue_slots, true},
-                          {"special_functions", cost.special_functions, true},
-                          {"host_to_device", cost.host_to_device, true},
-                          {"device_to_host", cost.device_to_host, true},
-                          {"peer_bytes", cost.peer_bytes, true},
-                          {"host_bytes", cost.host_bytes, false},
-                          {"dependent_kernels", cost.dependent_kernels, true},
-                          {"seconds", cost.seconds, false}};
+  std::vector<Amount> all{{"flops", cost.flops, false}};
+  for (const machine::CostAmount& each : machine::cost_amounts()) all.push_back({each.name, cost.*each.amount, each.of_gpu});
   for (const MoreMath& more : cost.more_math) all.push_back({"flops of more math", more.flops, false});
   return all;
 }
 
 }  // namespace
 
+evidence::DeclaredCost declared(const Cost& declared_cost) {
+  using evidence::ByteKind;
+  const Cost cost = machine::whole(declared_cost);
+  evidence::DeclaredCost result{.flops = 0, .bytes = cost.bytes, .math = {}};
+  for (const MoreMath& each : machine::math_of(cost)) {
+    result.math = result.flops > 0 ? "several" : machine::name_of(each.math);
+    result.flops += each.flops;
+  }
+  if (cost.bytes > 0) {
+    result.bytes_of = ByteKind::device_memory;
+    return result;
+  }
+  const std::array<std::pair<double, ByteKind>, 4> kinds{{{cost.host_bytes, ByteKind::host_memory},
+                                                          {cost.host_to_device, ByteKind::host_to_device},
+                                                          {cost.device_to_host, ByteKind::device_to_host},
+                                                          {cost.peer_bytes, ByteKind::peer}}};
+  for (const auto& [bytes, kind] : kinds) {
+    if (bytes <= 0) continue;
+    result.bytes += bytes;
+    result.bytes_of = result.bytes_of == ByteKind::none ? kind : ByteKind::several;
+  }
+  return result;
+}
+
 std::optional<std::string> impossible_cost(const Cost& cost, Device device) {
   bool any = false;
   for (const Amount& amount : amounts(cost)) {
     if (!std::isfinite(amount.value) || amount.value < 0)
       return fmt::format("its declared cost has {:g} {}", amount.value, amount.name);
-    if (amount.of_the_device && amount.value > 0 && device == Device::host)
+    if (amount.of_gpu && amount.value > 0 && device == Device::host)
       return fmt::format("its declared cost has {:g} {}, but it runs on the host", amount.value, amount.name);
     any = any || amount.value > 0;
   }

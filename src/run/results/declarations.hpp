@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks for declarations of a pair that are impossible or meaningless.
+// A pair's declarations: their form in results, and checks for those that are impossible or meaningless.
 #pragma once
 #include <aisp/pair.hpp>
 #include <aisp/tolerance.hpp>
@@ -10,6 +10,9 @@
 #include "evidence/result.hpp"
 
 namespace aisp::run {
+
+// Sums up the cost of all phases.
+evidence::DeclaredCost declared(const Cost& cost);
 
 // Describes a cost that no workload of this device has: a negative amount or none that is a number, nothing at all, device memory
 // on the host.

@@ -5,15 +5,38 @@
 #include <aisp/compiled.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "base/text.hpp"
-#include "measure/statistics/ratio.hpp"
 #include "measure/statistics/statistics.hpp"
 
 namespace aisp::run {
 namespace {
+
+double metric_of(const measure::Sample& sample, const std::string& metric) {
+  for (const auto& value : sample.metrics)
+    if (value.name == metric) return metric_value(value, sample, 0);
+  for (const auto& mark : sample.marks)
+    if (mark.name == metric) return mark.at_ms * 1e3;
+  throw std::runtime_error{"the pair is judged by the metric '" + metric + "', which a variant did not report"};
+}
+
+std::vector<double> judged(const std::vector<measure::Sample>& samples, const Judge& judge) {
+  if (judge.metric.empty()) return raw_times_of(samples);
+  std::vector<double> values;
+  for (const measure::Sample& sample : samples) values.push_back(metric_of(sample, judge.metric));
+  return values;
+}
+
+bool higher_is_better(const std::vector<measure::Sample>& samples, const Judge& judge) {
+  if (judge.metric.empty() || samples.empty()) return false;
+  for (const auto& value : samples.front().metrics)
+    if (value.name == judge.metric) return value.better == Metrics::Better::higher;
+  return false;
+}
 
 std::string too_short_text(const evidence::VariantResult* baseline, const evidence::VariantResult& variant,
                            const measure::Correction& correction) {
@@ -70,6 +93,36 @@ void tell_compile_time(const std::vector<Timed>& all, const Timed& timed) {
 }
 
 }  // namespace
+
+measure::Interval speedup_interval(const std::vector<measure::Sample>& baseline, const std::vector<measure::Sample>& variant,
+                                   const Judge& judge, const measure::RatioOptions& options) {
+  const std::vector<double> before = judged(baseline, judge);
+  const std::vector<double> after = judged(variant, judge);
+  measure::RatioOptions used = options;
+  if (!judge.metric.empty()) used.correction = {};
+  measure::Interval interval = higher_is_better(baseline, judge) ? measure::ratio_of_medians(after, before, judge.seed, used)
+                                                                 : measure::ratio_of_medians(before, after, judge.seed, used);
+  const bool short_host_work = judge.on_host && judge.metric.empty() &&
+                               std::min(measure::median(before), measure::median(after)) < measure::placed_below_ms;
+  if (short_host_work) interval.placement = measure::placement_of_short_host_work;
+  return interval;
+}
+
+evidence::Speedup speedup_of(const measure::Interval& interval) {
+  return {interval.value, interval.low, interval.high, measure::verdict(interval), interval.effective_rounds};
+}
+
+void clear_claims(evidence::VariantResult& variant) {
+  variant.speedup.reset();
+  variant.gain.reset();
+  variant.library_share.reset();
+}
+
+std::optional<double> calls_to_repay(double compile_ms, double baseline_ms, double variant_ms) {
+  const double saved_ms = baseline_ms - variant_ms;
+  if (!(saved_ms > 0)) return std::nullopt;
+  return std::ceil(compile_ms / saved_ms);
+}
 
 Claims claim_speedups(const std::vector<Timed>& timed, const Judge& judge, const measure::Correction& correction,
                       std::string_view lesson) {

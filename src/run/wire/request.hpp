@@ -86,7 +86,7 @@ std::optional<ProfileLevel> profile_level(std::string_view text);
 //   {"result":{...}}                          evidence::PairResult, last line; absent when the child died
 //   {"crash":["FILE+0xOFFSET",...]}           written by the handler of a signal that ends the child
 //   (base/system/crash_trace.hpp)
-//   {"partial":{...}}                         the same with complete = false, after verification and every second while sampling,
-//   so that
-//                                             what was measured survives a crash or a timeout
+//   {"partial":{...}}                         the same with complete = false, after verification and while sampling, at first
+//                                             every second and later less often, so that what was measured survives a crash or
+//                                             a timeout
 }  // namespace aisp::run

@@ -4,12 +4,13 @@
 #include "base/system/clock.hpp"
 #include "profile/ranges.hpp"
 #include "run/child/timing/samples.hpp"
-#include "run/results/assemble.hpp"
+#include "run/results/speedups.hpp"
 
 namespace aisp::run {
 namespace {
 
-constexpr double partial_every_s = 1;
+// Each partial result holds all samples, so the later ones wait until sampling has taken an eighth longer.
+constexpr double partial_every_s = 1, partial_growth = 0.125;
 // Reading the GPU's state more often would dominate short rounds.
 constexpr double state_every_s = 0.01;
 constexpr int quick_resamples = 200;  // enough to decide whether to go on; the reported interval uses more
@@ -23,7 +24,8 @@ std::size_t bytes_kept(const measure::Sample& sample) {
 measure::Sampling TimedRounds::take(const measure::SamplingOptions& options) {
   start_s_ = now_s();
   round_start_s_ = start_s_;
-  last_partial_s_ = base::monotonic_s();
+  const double began_s = base::monotonic_s();
+  last_partial_s_ = began_s;
   if (!options.alternate) renew(Renewal::Kind::variable);
   measure::SamplingCallbacks callbacks;
   callbacks.before_round = [&](int round) { before_round(round); };
@@ -33,7 +35,8 @@ measure::Sampling TimedRounds::take(const measure::SamplingOptions& options) {
   callbacks.after_round = [&](int round, int expected) {
     after_round(round);
     tell(round, expected, options);
-    if (base::monotonic_s() - last_partial_s_ >= partial_every_s) send_partial();
+    const double present_s = base::monotonic_s(), since_s = present_s - last_partial_s_;
+    if (since_s >= partial_every_s && since_s >= partial_growth * (present_s - began_s)) send_partial();
   };
   stopwatch_.executor().children().start_over();
   measure::Sampling sampling = measure::sample_rounds(samples_.timed.size(), options, callbacks);
