@@ -28,13 +28,18 @@ std::optional<double> milliseconds_of(clockid_t clock) {
 // bits, of which 2 says scheduler time and 4 one thread.
 clockid_t clock_of_thread(pid_t thread) { return static_cast<clockid_t>(~static_cast<unsigned>(thread) << 3 | 6); }
 
-std::map<pid_t, double> waited_by_now_ms() {
-  std::map<pid_t, double> waited_ms;
-  for (const pid_t thread : threads_of("self")) {
-    std::ifstream counts{"/proc/self/task/" + std::to_string(thread) + "/schedstat"};
+void add_waits(const std::string& process, std::map<pid_t, double>& waited_ms) {
+  for (const pid_t thread : threads_of(process)) {
+    std::ifstream counts{"/proc/" + process + "/task/" + std::to_string(thread) + "/schedstat"};
     double ran_ns = 0, waited_ns = 0;
     if (counts >> ran_ns >> waited_ns) waited_ms[thread] = waited_ns * 1e-6;
   }
+}
+
+std::map<pid_t, double> waited_by_now_ms() {
+  std::map<pid_t, double> waited_ms;
+  add_waits("self", waited_ms);
+  for (const auto& [child, used_ms] : living_children_ms()) add_waits(std::to_string(child), waited_ms);
   return waited_ms;
 }
 

@@ -38,7 +38,8 @@ struct CpuUse {
   double of_ended_since(const CpuUse& before) const;
 };
 
-// Measures how long threads of this process wait for a busy CPU, as Linux counts it (/proc/PID/task/TID/schedstat).
+// Measures how long threads of this process and of its children wait for a busy CPU, as Linux counts it
+// (/proc/PID/task/TID/schedstat).
 class CpuWait {
  public:
   CpuWait();  // begins

@@ -18,7 +18,7 @@ using aisp::measure::CpuWait;
 using aisp::measure::work_ms;
 using namespace std::chrono_literals;
 
-// This thread and a process that never rests share one CPU.
+// This thread and a process that never rests, and is no child of this one, share one CPU.
 class CpuWaitBesideOthers : public testing::Test {
  protected:
   void SetUp() override {
@@ -28,15 +28,23 @@ class CpuWaitBesideOthers : public testing::Test {
     for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu)
       if (CPU_ISSET(cpu, &before_)) CPU_SET(cpu, &one);
     ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
-    other_ = fork();
-    ASSERT_GE(other_, 0);
-    if (other_ == 0)
-      for (;;) work_ms(1);
+    int told[2];
+    ASSERT_EQ(pipe(told), 0);
+    const pid_t between = fork();
+    ASSERT_GE(between, 0);
+    if (between == 0) {
+      const pid_t other = fork();
+      if (other == 0)
+        for (;;) work_ms(1);
+      _exit(write(told[1], &other, sizeof other) == sizeof other ? 0 : 1);
+    }
+    ASSERT_EQ(read(told[0], &other_, sizeof other_), static_cast<ssize_t>(sizeof other_));
+    waitpid(between, nullptr, 0);
+    close(told[0]), close(told[1]);
     std::this_thread::sleep_for(5ms);
   }
   void TearDown() override {
-    kill(other_, SIGKILL);
-    waitpid(other_, nullptr, 0);
+    if (other_ > 0) kill(other_, SIGKILL);
     sched_setaffinity(0, sizeof(before_), &before_);
   }
 
@@ -70,6 +78,19 @@ TEST_F(CpuWaitBesideOthers, AThreadWaitsToo) {
   std::this_thread::sleep_for(100ms);
   ASSERT_TRUE(wait.ms());
   EXPECT_GT(*wait.ms(), 20);
+}
+
+TEST_F(CpuWaitBesideOthers, AChildWaitsToo) {
+  const pid_t child = fork();
+  if (child == 0)
+    for (;;) work_ms(1);
+  const CpuWait wait;
+  std::this_thread::sleep_for(100ms);
+  const std::optional<double> waited_ms = wait.ms();
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  ASSERT_TRUE(waited_ms);
+  EXPECT_GT(*waited_ms, 20);
 }
 
 TEST_F(CpuWaitBesideOthers, WhatThreadsAndChildrenWaitedThatEndedNobodyKnows) {
