@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/pages/html_report.hpp"
-
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <set>
 
 #include "base/system/files.hpp"
 #include "base/text.hpp"
+#include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "evidence/comparison/history.hpp"
@@ -27,6 +29,14 @@ namespace {
 
 using base::Error;
 using base::Exit;
+
+struct ReportOptions {
+  std::string run;
+  std::string artifacts_dir = "artifacts";
+  std::optional<std::string> html;
+  std::string against;
+  bool history = false, is_public = false, is_brief = false;
+};
 
 // Only code that was measured is shown beside its measurement.
 report::PairSource source_of(const evidence::PairResult& pair) {
@@ -110,11 +120,7 @@ void make_public(report::HtmlReport& report) {
   report.is_public = true;
 }
 
-}  // namespace
-
-Exit write_html_report(const HtmlOptions& options) {
-  if (options.run.empty()) throw Error{Exit::usage, "name a run, as in aisp report latest --html"};
-  const std::filesystem::path folder = suite::find_run(options.artifacts_dir, options.run);
+report::HtmlReport html_of(const std::filesystem::path& folder, const ReportOptions& options) {
   report::HtmlReport report;
   report.run = named_run(folder);
   for (const std::string& warning : report.run.warnings) note("aisp: " + warning);
@@ -127,15 +133,67 @@ Exit write_html_report(const HtmlOptions& options) {
   if (!options.against.empty()) report.against = named_run(suite::find_run(options.artifacts_dir, options.against));
   if (options.history) report.history = history_of(report.run, options.artifacts_dir);
   if (options.is_public) make_public(report);
+  return report;
+}
 
-  const std::string where = options.file.empty() ? (folder / "report.html").string() : options.file;
-  if (options.file.empty()) base::write_atomically(where, report::html_report(report));
+// In `--html latest` the word after --html is the run, since no report is of a file alone.
+Exit write_html_report(const ReportOptions& options) {
+  const bool is_run = options.run.empty();
+  const std::string run = is_run ? *options.html : options.run, file = is_run ? "" : *options.html;
+  if (run.empty()) throw Error{Exit::usage, "name a run, as in aisp report latest --html"};
+  const std::filesystem::path folder = suite::find_run(options.artifacts_dir, run);
+  const report::HtmlReport report = html_of(folder, options);
+  const std::string where = file.empty() ? (folder / "report.html").string() : file;
+  if (file.empty()) base::write_atomically(where, report::html_report(report));
   else print_to(where, report::html_report(report));
   if (const std::size_t missing = without_source(report); missing > 0)
     note(fmt::format("aisp: {} measured with other code than this aisp holds; shown without source",
                      missing == 1 ? "1 pair was" : fmt::format("{} pairs were", missing)));
   if (where != "-") note(fmt::format("aisp: {} in {}", base::plural(report.run.pairs.size(), "pair"), base::one_line(where)));
   return Exit::good;
+}
+
+Exit write_report(const ReportOptions& options) {
+  if (options.html) return write_html_report(options);
+  if (!options.run.empty())
+    throw Error{Exit::usage, fmt::format("say which report of {}: aisp report {} --html", options.run, options.run)};
+  throw Error{Exit::usage, "nothing to report; give RUN --html, see aisp report --help"};
+}
+
+void add_html(CLI::App& command, const std::shared_ptr<ReportOptions>& options) {
+  CLI::Option* html =
+      command
+          .add_option_function<std::vector<std::string>>(
+              "--html", [options](const std::vector<std::string>& file) { options->html = file.empty() ? "" : file.front(); },
+              "write the run as one file that opens anywhere, offline; RUN/report.html unless a file is given, - is the standard "
+              "output")
+          ->type_name("[FILE]")
+          ->expected(0, 1);
+  command.add_option("--against", options->against, "with --html: another run, perhaps of another machine, beside this one")
+      ->type_name("RUN")
+      ->needs(html);
+  command
+      .add_flag("--history", options->history, "with --html: how the pairs did in the runs of this machine in --artifacts-dir")
+      ->needs(html);
+  command
+      .add_flag(
+          "--public", options->is_public,
+          "with --html: to be passed on, without paths, IP addresses, serial numbers, environment, host names and users, also in "
+          "the run's name; names of one or two letters stay, and those of other hosts and users in texts")
+      ->needs(html);
+  command.add_flag("--summary", options->is_brief, "with --html: small enough for mail, without source, samples and rooflines")
+      ->needs(html);
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Action& action) {
+  auto options = std::make_shared<ReportOptions>();
+  CLI::App* command = app.add_subcommand("report", "write a run as one HTML file");
+  command->add_option("RUN", options->run, "a run: its name, its folder, or latest")->type_name("");
+  command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
+  add_html(*command, options);
+  command->callback([options, &action] { action = [options] { return write_report(*options); }; });
 }
 
 }  // namespace aisp::cli
