@@ -36,7 +36,7 @@ def calls(code):
 
 
 def calls_by_name(code):
-    """What stands for methods in a file: `NAME = call<...>` and `Variant NAME(...) { return {... call<...> ...}; }`."""
+    """Names that stand for methods in a file: `NAME = call<...>` and `Variant NAME(...) { return {... call<...> ...}; }`."""
     found = {}
     for at in range(1, len(code) - 3):
         if code[at + 1:at + 4] == ["=", "call", "<"] and code[at - 1] != ".":

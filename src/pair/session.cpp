@@ -23,11 +23,6 @@
 namespace aisp::pair {
 namespace {
 
-std::string default_name(Role role, std::size_t index) {
-  constexpr const char* roles[] = {"input", "output", "inout", "scratch"};
-  return std::string{roles[static_cast<std::size_t>(role)]} + " " + std::to_string(index);
-}
-
 void write_words(const std::string& path, std::size_t bytes, std::uint64_t seed) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   int error = file < 0 ? errno : 0;
@@ -43,17 +38,6 @@ void write_words(const std::string& path, std::size_t bytes, std::uint64_t seed)
 }
 
 bool is_input(const Buffer& buffer) { return buffer.role == Role::input || buffer.role == Role::inout; }
-bool is_result(const Buffer& buffer) { return buffer.role == Role::output || buffer.role == Role::inout; }
-
-// Throws std::logic_error for a buffer that no pair may declare. `codes`: as in BufferOptions.
-void demand_sound(const Buffer& buffer, ElementType codes) {
-  if (codes != ElementType::record && (!holds_codes(codes) || buffer.element_bytes != 1))
-    throw std::logic_error{buffer.name + ": codes are e2m1x2, s4x2, e3m2 or e8m0, in elements of one byte"};
-  if (buffer.type == ElementType::record && is_result(buffer))
-    throw std::logic_error{
-        buffer.name + ": a record has no value to compare with the float64 reference; declare an output for each of its numbers"};
-  if (buffer.groups.stride == 0 || buffer.groups.count == 0) throw std::logic_error{buffer.name + " has groups of nothing"};
-}
 
 bool replaceable(const Buffer& buffer) { return buffer.role == Role::input && !buffer.constant; }
 
@@ -101,32 +85,6 @@ void Session::open_streams() {
 
 void Session::select_first_gpu() const {
   if (on_gpu()) check(cudaSetDevice(options_.gpus.at(0)));
-}
-
-Buffer& Session::add(Role role, ElementType type, std::size_t element_bytes, std::size_t count, Pattern pattern,
-                     Function<void(void* host, std::uint64_t seed)> fill, const BufferOptions& options) {
-  Buffer& buffer = buffers_.emplace_back();
-  buffer.name = options.name[0] != '\0' ? options.name : default_name(role, buffers_.size() - 1);
-  buffer.role = role;
-  buffer.type = options.codes != ElementType::record ? options.codes : type;
-  buffer.memory = options.memory != Memory::automatic ? options.memory : on_gpu() ? Memory::device : Memory::pageable;
-  buffer.device = options.device;
-  buffer.unordered = options.unordered;
-  buffer.huge_pages = options.huge_pages;
-  if (count > 0) buffer.groups = options.groups;
-  buffer.constant = options.constant;
-  buffer.alignment = options.alignment;
-  buffer.count = count;
-  buffer.element_bytes = element_bytes;
-  buffer.pattern = pattern;
-  buffer.fill = std::move(fill);
-  demand_sound(buffer, options.codes);
-  if (count < few_elements && count / buffer.groups.count < least_of_a_group) buffer.groups = {};
-  const int gpu = on_gpu() ? options_.gpus.at(static_cast<std::size_t>(options.device)) : -1;
-  allocations_.push_back(std::make_unique<Allocation>(buffer, gpu, options_.red_zones));
-  if (is_result(buffer)) results_.push_back(&buffer);
-  select_first_gpu();
-  return buffer;
 }
 
 std::uint64_t Session::seed_of(const Buffer& buffer, std::uint64_t seed) const {

@@ -151,8 +151,10 @@ PeakRecord ask(const ChildRequest& request) try {
 int child_main(int result_fd) {
   base::trace_crashes(result_fd);
   const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
+  const json message = evidence::parse_json(text, "request");
   ChildRequest request;
-  base::JsonReader::read(evidence::parse_json(text, "request"), request, "request");
+  base::JsonReader::read(message, request, "request");
+  if (!message.contains("subject")) throw base::Error{base::Exit::usage, "request: it has no subject"};
   const double time_s = request.quick && !request.gpus.empty() ? quick_time_s(request.part) : 1e9;
   const Teller teller{[&](const Figure& figure) {
                         write_line(result_fd, {{"figure", figure}});

@@ -30,7 +30,7 @@ def ladder():
 
 
 def sweep(**sizes):
-    """Of points named after their sizes, where every variant takes 1 ms for 1 MB a step."""
+    """Returns a sweep of points named after their sizes, where every variant takes 1 ms for 1 MB a step."""
     points = [dict(zip(sizes, values)) for values in zip(*sizes.values())]
     return {"target": "ch07:transpose", "lesson": "tiled", "bound": "memory", "source_digest": "abc", "recorded": MACHINE, "points": [{
         "case": "_".join(f"{name}_{value}" for name, value in point.items()), "sizes": point, "variants": [

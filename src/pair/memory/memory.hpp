@@ -31,7 +31,7 @@ struct Elements {
   std::size_t bytes() const { return count * element_bytes; }
 };
 
-// What makes a digest one that nobody can aim at who does not know it. By default all digests are comparable.
+// The key of a digest, without which no output can be made to have it. With the default key all digests are comparable.
 struct DigestKey {
   std::uint64_t mask = 0;
   std::uint64_t factor = 1;  // odd

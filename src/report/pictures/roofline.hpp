@@ -50,7 +50,7 @@ struct Roofline {
   std::string title() const;  // "Chapter 7 on h200"; of several chapters "h200"
 };
 
-// Of the present code of pairs, by target: one for each architecture.
+// Digests of the present code of pairs, by target, one for each architecture.
 using Digests = std::map<std::string, std::vector<std::string>>;
 
 // One for each kind of hardware. A pair is stale if its record is of code that `present` does not have; `chapters`: none means

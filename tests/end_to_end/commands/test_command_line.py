@@ -92,8 +92,9 @@ class Lists(EndToEnd):
         self.assertEqual({key: good[key] for key in good if key != "source"},
                          {"target": "ch90:good", "chapter": "ch90", "name": "good", "built": True, "teaches": good["teaches"], "device": "host", "gpus": 0,
                           "min_sm": 0, "max_sm": 0, "bound": "host", "baseline": "slow", "lesson": "doubled", "optimized": ["doubled", "added"],
-                          "controls": [], "libraries": ["library"], "not_run": [],
-                          "sizes": [], "sweep": []})
+                          "gains_over": {"doubled": "slow", "added": "doubled"}, "controls": [], "libraries": ["library"], "changes_precision": [],
+                          "not_run": [], "sizes": [], "sweep": [], "source_digests": good["source_digests"]})
+        self.assertRegex(good["source_digests"][0], "^[0-9a-f]{64}$")
         self.assertTrue(good["source"].endswith("ch90/good.cpp"))
         gpu = next(target for target in targets if target["name"] == "many_gpus")
         self.assertEqual((gpu["device"], gpu["gpus"], gpu["min_sm"]), ("gpu", 64, 80))

@@ -134,7 +134,7 @@ class Completion(EndToEnd):
         return [answer.split("\t")[0] for answer in finished.stdout.splitlines()]
 
     def test_zsh(self):
-        """What zsh's own functions would be given."""
+        """The script hands zsh's own functions the words of aisp."""
         self.script("zsh")
         self.need("zsh")
         self.shell("zsh", "-n", "completion.zsh")
