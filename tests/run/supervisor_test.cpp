@@ -92,6 +92,13 @@ TEST_F(SupervisorTest, HandsTheRequestOverOnStdin) {
   EXPECT_EQ(nlohmann::json::parse(log()).at("target"), "ch90:scripted");
 }
 
+TEST_F(SupervisorTest, GivesAHostPairAFolderOfItsOwnAndRemovesItAfterACrash) {
+  run(R"sh(own=$(sed 's/.*"own_folder":"\([^"]*\)".*/\1/'); ls -A "$own" | wc -l; echo left > "$own/left"; echo "$own"; kill -SEGV $$)sh");
+  ASSERT_THAT(log(), testing::StartsWith("0\n/"));
+  const std::string own = log().substr(2, log().size() - 3);
+  EXPECT_FALSE(std::filesystem::exists(own)) << own;
+}
+
 TEST_F(SupervisorTest, StopsAStageAtItsLimitAndSaysSo) {
   const Outcome outcome = run("echo '{\"stage\":\"verify\",\"limit_s\":0.2}' >&3; sleep 60");
   EXPECT_EQ(outcome.result.status, Status::timeout);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/system/entropy.hpp"
 #include "measure/stopwatch.hpp"
 #include "pair/session.hpp"
 #include "run/child/environment.hpp"
@@ -18,9 +19,13 @@ struct Context {
   const Request& request;
   const Environment& environment;
   pair::RankGroup& ranks;
+  // The seed of timed rounds and the audit, the same on all ranks. It is the request's only under --reproducible: results on
+  // inputs that come again in the next process could be kept for it.
+  std::uint64_t timed_seed =
+      request.reproducible ? request.seed : ranks.of_first("the seed of the timed rounds", base::entropy());
 };
 
-// Independent random numbers from the run's seed: random_bits(seed, stream) is the seed of each.
+// Independent random numbers from the request's seed or that of the timed rounds: random_bits(seed, stream) is the seed of each.
 enum Stream : std::uint64_t {
   stream_of_inputs = 0x1000,  // inputs of the timed rounds
   stream_of_order,            // order of the variants in a round

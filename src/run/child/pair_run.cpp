@@ -32,6 +32,7 @@ void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks
   stages.begin(evidence::Stage::setup, limits.setup);
   if (request.reproducible) demand_deterministic_libraries();
   const Environment environment{record.result().gpus};
+  if (!request.own_folder.empty()) move_home(request.own_folder);
   // Loads CUPTI now, so that its presence does not reveal the stage.
   if (pair.device == Device::gpu) profile::ActivityRecorder::unavailable();
   for (const evidence::Lost& each : environment.lost()) record.lose(each.kind, each.text);

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/system/files.hpp"
 #include "base/system/process.hpp"
 #include "base/system/process_memory.hpp"
 #include "pair/all_variants.hpp"
@@ -46,17 +47,23 @@ std::vector<std::pair<std::string, std::string>> for_threads_that_sleep() {
 class Supervisor {
  public:
   Supervisor(const pair::Entry& entry, const Request& request, const Supervision& supervision)
-      : entry_{entry}, supervision_{supervision}, log_{supervision.log, supervision.log_limit_bytes}, started_{Clock::now()} {
+      : entry_{entry},
+        request_{request},
+        supervision_{supervision},
+        log_{supervision.log, supervision.log_limit_bytes},
+        started_{Clock::now()} {
     ending_.result = blank_result(entry, request);
     ending_.timeout_multiplier = request.timeout_multiplier;
   }
 
-  Outcome run(Request request) {
-    request.running_variant_page = running_.path();
+  Outcome run() {
+    request_.running_variant_page = running_.path();
     try {
+      // Libraries for GPUs keep code that takes long to compile below HOME.
+      if (entry_.pair->device == Device::host) request_.own_folder = own_folder_.emplace("aisp-own-").path().string();
       child_.emplace(base::Command{.argv = {supervision_.executable, "__child", std::to_string(base::Child::result_fd_in_child)},
                                    .environment = for_threads_that_sleep(),
-                                   .input = nlohmann::json(request).dump(),
+                                   .input = nlohmann::json(request_).dump(),
                                    .output_pipe = true,
                                    .result_pipe = true});
     } catch (const base::Error& error) {
@@ -252,7 +259,9 @@ class Supervisor {
   }
 
   const pair::Entry& entry_;
+  Request request_;
   const Supervision& supervision_;
+  std::optional<base::ScratchDirectory> own_folder_;
   pair::RunningVariantPage running_;
   LogCapture log_;
   Clock::time_point started_;
@@ -272,7 +281,7 @@ class Supervisor {
 }  // namespace
 
 Outcome supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision) {
-  return Supervisor{entry, request, supervision}.run(request);
+  return Supervisor{entry, request, supervision}.run();
 }
 
 }  // namespace aisp::run

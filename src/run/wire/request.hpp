@@ -69,6 +69,7 @@ struct Request : Settings {
   std::string rank_hub, rank_key;    // where they meet (run/parent/rank_hub.hpp)
   std::string running_variant_page;  // page in which the child notes the running variant (pair/running_variant.hpp)
   std::string scratch_parent;        // folder in which the pair's scratch folder is made
+  std::string own_folder;            // an empty one for a host pair's HOME and TMPDIR; empty: it keeps those of the caller
   std::string run_folder;            // parent of <chapter>_<name>/profiles; empty: no traces are written
   bool own_process = false;          // the process is the pair's own, so its children are too; not sent: the child sets it
 };

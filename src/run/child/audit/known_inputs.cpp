@@ -75,7 +75,7 @@ void check_known_inputs(const Context& context, Record& record, pair::Session& s
                         const Samples& samples) {
   if (session.only_constant_inputs()) return;
   measure::Executor executor{session, conditions};
-  std::mt19937_64 random{random_bits(context.request.seed, stream_of_timed_inputs)};
+  std::mt19937_64 random{random_bits(context.timed_seed, stream_of_timed_inputs)};
   for (const Timed& timed : samples.timed) {
     if (timed.variant->outputs == no_outputs || !may_remember(timed.samples)) continue;
     constexpr int executions = 2 * 3 * inputs;

@@ -195,14 +195,14 @@ ProbeWork audit(const Context& context, Record& record, Resources& resources, St
   ProbeWork work = assumed;
   if (assumed.ms > 0) work = {.ms = auditor.probe_ms(*resources.stopwatch), .measured = true};
   for (const Timed& timed : samples.timed) check_prepare(record, auditor, timed);
-  const std::vector<std::vector<AuditedRun>> runs = run_audited(auditor, record, samples.timed, context.request.seed);
+  const std::vector<std::vector<AuditedRun>> runs = run_audited(auditor, record, samples.timed, context.timed_seed);
   const Comparison with{.mode = context.request.mode,
                         .start = start,
                         .offset_ms = samples.known_offset_ms,
                         .one_gpu = session.gpu_ordinals().size() == 1,
                         .by_host_memory = by_host_memory(session),
                         .constants_since_round = samples.constants_since_round};
-  std::mt19937_64 random{random_bits(context.request.seed, stream_of_timed_inputs)};
+  std::mt19937_64 random{random_bits(context.timed_seed, stream_of_timed_inputs)};
   for (std::size_t v = 0; v < samples.timed.size(); ++v) {
     judge_audit(record, auditor, samples.timed[v], runs[v], with, random);
     if (context.pair.timeline) note_timeline(context.request, samples.timed[v], runs[v], with);

@@ -30,14 +30,15 @@ std::unique_ptr<measure::Stopwatch> make_stopwatch(const Context& context, pair:
   return measure::make_event_stopwatch(session, conditions);
 }
 
-measure::SamplingOptions options_for(const Request& request, double left_s) {
+measure::SamplingOptions options_for(const Context& context, double left_s) {
+  const Request& request = context.request;
   measure::SamplingOptions options{.min_rounds = std::max(request.iterations, 1),
                                    .fixed_rounds = request.fixed_iterations,
                                    .relative_width = request.confidence_width,
                                    .budget_s = request.budget_s,
                                    .deadline_s = left_s,
                                    .alternate = request.alternate,
-                                   .seed = random_bits(request.seed, stream_of_order)};
+                                   .seed = random_bits(context.timed_seed, stream_of_order)};
   if (request.mode == TimingMode::do_bench) options.relative_width = 0;  // time-budgeted
   return options;
 }
@@ -55,7 +56,7 @@ Renewal renewal_for(const Context& context, pair::Session& session, const std::v
   return {session,
           variants,
           min_rounds,
-          random_bits(context.request.seed, stream_of_inputs),
+          random_bits(context.timed_seed, stream_of_inputs),
           context.ranks.of_first("the time to prepare", prepare_s),
           context.request.limits.measurement * longest_prepare_share};
 }
@@ -93,7 +94,7 @@ void check_memory(Record& record, pair::Session& session, verify::LeakWatch& lea
 double warm_up(const Context& context, const Stages& stages, const Record& record, Resources& resources, Start start) {
   resources.stopwatch = make_stopwatch(context, *resources.session, start);
   measure::Stopwatch& stopwatch = *resources.stopwatch;
-  stopwatch.executor().seed(random_bits(context.request.seed, stream_of_executor));
+  stopwatch.executor().seed(random_bits(context.timed_seed, stream_of_executor));
   const int rounds = std::max(context.request.warmup, 1);
   const auto now_s = [&] { return context.ranks.now_s(); };
   const double start_s = now_s();
@@ -117,9 +118,9 @@ double warm_up(const Context& context, const Stages& stages, const Record& recor
 Samples measure_rounds(const Context& context, const Stages& stages, Record& record, const Resources& resources,
                        const Verified& verified, double offset_ms) {
   pair::Session& session = *resources.session;
-  const std::uint64_t seed = context.request.seed;
+  const std::uint64_t seed = context.timed_seed;
   note_start(record, session, verified.start);
-  const measure::SamplingOptions options = options_for(context.request, context.ranks.of_first("the time left", stages.left_s()));
+  const measure::SamplingOptions options = options_for(context, context.ranks.of_first("the time left", stages.left_s()));
   Samples samples{.timed = to_be_timed(record), .known_offset_ms = offset_ms};
   const std::vector<const Variant*> variants = record.active();
   verify::SampleWatch watch{session, variants, verified.outcomes, random_bits(seed, stream_of_looks)};
