@@ -19,6 +19,7 @@
 #include "base/system/process_memory.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/running_variant.hpp"
+#include "run/parent/baseline.hpp"
 #include "run/parent/ending.hpp"
 #include "run/parent/log_capture.hpp"
 #include "run/wire/blank.hpp"
@@ -171,6 +172,17 @@ class Supervisor {
     finish_stage(0);
     allow(supervision_.exit_limit_s, Phase::after_result);
   }
+  // Other messages wait: the child does nothing until it has the answer.
+  void handle(const BaselineWanted& wanted) {
+    if (request_.own_folder.empty()) return;
+    try {
+      const std::vector<double> times_ms = time_baseline(request_, wanted, supervision_.executable, for_threads_that_sleep());
+      base::write_atomically(std::filesystem::path{request_.own_folder} / baseline_answer, nlohmann::json(times_ms).dump());
+    } catch (const base::Error&) {
+      // The user interrupts, which is seen again; or there is no process or no room, and the child does not wait for ever.
+    }
+  }
+  void handle(const BaselineTimes&) {}
   void handle(const Crash& crash) { ending_.crash_places = crash.places; }
   void handle(const Unreadable& unreadable) {
     if (ending_.unreadable_lines++ == 0) ending_.first_unreadable = unreadable.excerpt;

@@ -58,6 +58,7 @@ static void describe(Request& request, Visitor& visit) {
   visit("running_variant_page", request.running_variant_page);
   visit("scratch_parent", request.scratch_parent);
   visit("own_folder", request.own_folder);
+  visit("baseline_runs", request.baseline_runs);
   visit("run_folder", request.run_folder);
 }
 
