@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <stdexcept>
 #include <string>
 
 namespace aisp::ch87 {
@@ -40,6 +42,15 @@ class Spies final : public Spying<Doubling> {
     for (const std::string& library : found) all += library + '\n';
     look(launch, all);
   }
+  // Here the first run would show what another process had left.
+  void on_its_home(Launch& launch) {
+    for (const char* variable : {"HOME", "TMPDIR"}) {
+      const char* folder = std::getenv(variable);
+      if (folder == nullptr || !std::filesystem::is_empty(folder))
+        throw std::runtime_error{std::string{variable} + " is no empty folder of this process"};
+    }
+    doubled(launch);
+  }
 };
 
 }  // namespace
@@ -52,5 +63,7 @@ extern constinit const selftest::Case spy_on_threads =
     pair_of<&Spies::on_other_threads>({.does = "counts the threads of its process from run to run", .must = sees_nothing});
 extern constinit const selftest::Case spy_on_libraries =
     pair_of<&Spies::on_libraries>({.does = "compares the loaded libraries from run to run", .must = sees_nothing});
+extern constinit const selftest::Case spy_on_home = pair_of<&Spies::on_its_home>(
+    {.does = "looks in its home and among temporary files for what an earlier process left", .must = sees_nothing});
 
 }  // namespace aisp::ch87

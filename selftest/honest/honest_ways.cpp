@@ -7,9 +7,12 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -50,6 +53,20 @@ class Allocates final : public Doubling {
 
  private:
   Scratch<float> scratch_;
+};
+
+// A table that its home keeps, as caches of libraries do.
+class KeepsATable final : public Doubling {
+ public:
+  explicit KeepsATable(Setup& setup) : Doubling{setup} { std::ofstream{file()} << 2; }
+  void and_reads_it(Launch&) {
+    float factor = 0;
+    std::ifstream{file()} >> factor;
+    for (std::size_t i = 0; i < count_; ++i) out_[i] = factor * in_.get()[i];
+  }
+
+ private:
+  static std::string file() { return std::getenv("HOME") + std::string{"/table"}; }
 };
 
 class ReportsBytes final : public Doubling {
@@ -336,6 +353,8 @@ extern constinit const selftest::Case honest_scratch =
     pair_of<&Allocates::and_frees>({.does = "uses a scratch buffer, and memory that it allocates and frees in each run"});
 extern constinit const selftest::Case honest_metric =
     pair_of<&Doubling::doubled, ReportsBytes>({.does = "is judged by a metric", .judged_by = "bytes_moved"});
+extern constinit const selftest::Case honest_home =
+    pair_of<&KeepsATable::and_reads_it>({.does = "keeps a table in its home and reads it in every run"});
 extern constinit const selftest::Case honest_in_place = pair_of<&InPlace::at_once>({.does = "changes its buffer in place"});
 extern constinit const selftest::Case honest_filter =
     pair_of<&Filters::backwards>({.does = "has two outputs, one of them as long as the data make it and in any order"});

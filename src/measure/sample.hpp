@@ -33,6 +33,7 @@ struct Sample {
   std::uint64_t inputs = 0;               // the seed of the present variable inputs
   bool first_on_inputs = false;           // no variant had run on these inputs before
   bool again_on_inputs = false;           // this variant had run on them before
+  bool watched = false;                   // looked at more closely (Capture::watch)
   std::vector<pair::Mark> marks;
   std::vector<MetricValue> metrics;
 };

@@ -59,7 +59,6 @@ Buffer& Session::add(Role role, ElementType type, std::size_t element_bytes, std
   return buffer;
 }
 
-
 FileInput Session::file(const char* name, std::size_t bytes) {
   // Written by the refill that follows the workload's construction; a seed that no refill uses marks it as missing.
   files_.push_back({std::string{scratch_directory()} + "/" + name, bytes, ~std::uint64_t{0}, ~std::uint64_t{0}});

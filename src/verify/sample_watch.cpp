@@ -11,7 +11,8 @@
 namespace aisp::verify {
 namespace {
 
-constexpr double watched_share = 0.125;
+// A reset knows no inputs of this share of samples even where drawing others is expensive.
+constexpr double shown_share = 0.125;
 // At least this share of samples is checked if the CPU has to compute their digests.
 constexpr double least_share = 0.25;
 constexpr std::uint64_t dear_host_bytes = std::uint64_t{32} << 20;
@@ -81,9 +82,9 @@ void SampleWatch::inputs_drawn(std::uint64_t seed) {
 }
 
 measure::Capture SampleWatch::plan(std::size_t v, bool expensive_inputs) {
-  measure::Capture capture{.key = key_, .watch = chance(watched_share)};
+  measure::Capture capture{.key = key_, .watch = chance(watched_share_)};
   capture.digest = !states_[v].outputs.empty() && (!states_[v].expected || chance(digest_share_));
-  capture.others = !expensive_inputs || chance(watched_share);
+  capture.others = !expensive_inputs || chance(shown_share);
   return capture;
 }
 
@@ -98,6 +99,7 @@ void SampleWatch::inspect(std::size_t v, const measure::Capture& capture, measur
   counts.first_on_inputs += fresh_;
   fresh_ = false;
   counts.watched += capture.watch;
+  sample.watched = capture.watch;
   if (capture.watch) state.findings.idle_cpu_ms.push_back(capture.idle_cpu_ms);
   if (capture.touched_while_held) state.findings.gate.push_back(fmt::format("in round {}", sample.round + 1));
   if (!capture.digest) return;

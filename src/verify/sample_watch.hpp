@@ -29,6 +29,8 @@ class SampleWatch {
   void inputs_drawn(std::uint64_t seed);
   // Returns what to capture in the next sample of variant `v`. `expensive_inputs`: renewing them takes a large part of a sample.
   measure::Capture plan(std::size_t v, bool expensive_inputs);
+  // Sets the share of samples that is looked at more closely.
+  void watch(double share) { watched_share_ = share; }
   void inspect(std::size_t v, const measure::Capture& capture, measure::Sample& sample);
   // Compares the truth of the present inputs with the float64 reference, at places drawn now. Call it between rounds.
   void check_truth();
@@ -86,6 +88,7 @@ class SampleWatch {
   std::string truth_is_wrong_;         // how it differs from the baseline
   int truths_checked_ = 0;
   double digest_share_ = 1;  // share of samples whose outputs are checked
+  double watched_share_ = 0.125;
 };
 
 }  // namespace aisp::verify

@@ -36,6 +36,8 @@ TEST(Request, SurvivesTheTripToTheChild) {
   request.profile = ProfileLevel::full;
   request.run_folder = "/elsewhere";
   request.scratch_parent = "/somewhere";
+  request.own_folder = "/own";
+  request.baseline_runs = 3;
   const std::string text = nlohmann::json(request).dump();
   const Request copy = nlohmann::json::parse(text).get<Request>();
   EXPECT_EQ(nlohmann::json(copy).dump(), text);
@@ -51,6 +53,8 @@ TEST(Request, SurvivesTheTripToTheChild) {
   EXPECT_TRUE(copy.energy);
   EXPECT_EQ(copy.tpot_target_ms, 20);
   EXPECT_FALSE(copy.alternate);
+  EXPECT_EQ(copy.own_folder, "/own");
+  EXPECT_EQ(copy.baseline_runs, 3);
 }
 
 TEST(Request, MissingKeysKeepTheirDefaults) {

@@ -92,6 +92,27 @@ TEST_F(SupervisorTest, HandsTheRequestOverOnStdin) {
   EXPECT_EQ(nlohmann::json::parse(log()).at("target"), "ch90:scripted");
 }
 
+TEST_F(SupervisorTest, GivesAHostPairAFolderOfItsOwnAndRemovesItAfterACrash) {
+  run(R"sh(own=$(sed 's/.*"own_folder":"\([^"]*\)".*/\1/'); ls -A "$own" | wc -l; echo left > "$own/left"; echo "$own"; kill -SEGV $$)sh");
+  ASSERT_THAT(log(), testing::StartsWith("0\n/"));
+  const std::string own = log().substr(2, log().size() - 3);
+  EXPECT_FALSE(std::filesystem::exists(own)) << own;
+}
+
+TEST_F(SupervisorTest, AnswersWithTimesOfAnotherProcess) {
+  const std::string wanted = R"(echo '{"baseline_wanted":{"runs":4,"limit_s":5,"seed":7}}' >&3;)";
+  const std::string waits = R"sh(own=$(echo "$request" | sed 's/.*"own_folder":"\([^"]*\)".*/\1/')
+while [ ! -e "$own/baseline_ms.json" ]; do sleep 0.01; done; cat "$own/baseline_ms.json"
+)sh";
+  const auto answer = [&](const std::string& other) {
+    run(R"sh(request=$(cat); case "$request" in *'"baseline_runs":4'*) )sh" + other + " exit;; esac;" + wanted + waits +
+        result_line());
+    return log();
+  };
+  EXPECT_EQ(answer(R"(echo '{"baseline_ms":[1.5,2]}' >&3;)"), "[1.5,2.0]");
+  EXPECT_EQ(answer("kill -SEGV $$;"), "[]");
+}
+
 TEST_F(SupervisorTest, StopsAStageAtItsLimitAndSaysSo) {
   const Outcome outcome = run("echo '{\"stage\":\"verify\",\"limit_s\":0.2}' >&3; sleep 60");
   EXPECT_EQ(outcome.result.status, Status::timeout);

@@ -382,6 +382,7 @@ std::string ChildOutcome::end_text() const { return end ? end->text() : "it hang
 
 ChildOutcome ask(const Question& question, const std::function<void(std::string_view)>& take) {
   Child child{{.argv = {question.executable, question.command, std::to_string(Child::result_fd_in_child)},
+               .environment = question.environment,
                .input = question.input,
                .result_pipe = true}};
   if (pass_results(child, question, take)) return {.end = child.wait(5)};

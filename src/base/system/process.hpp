@@ -87,7 +87,8 @@ class Child {
 // A question to a child process, which answers on its result pipe: `executable command 3`.
 struct Question {
   std::string executable, command;
-  std::string input{};  // its stdin
+  std::string input{};                                             // its stdin
+  std::vector<std::pair<std::string, std::string>> environment{};  // as in Command
   double limit_s = 60;
   std::string interrupted;  // the error if the user interrupts
 };

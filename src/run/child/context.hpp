@@ -37,6 +37,7 @@ enum Stream : std::uint64_t {
   stream_of_edges = 0xED6E,
   stream_of_audit = 0xA0D17,
   stream_of_timed_inputs,  // timed inputs on which the audit executes again
+  stream_of_company,       // inputs on which the baseline is compared with itself alone
 };
 
 // A pair's resources from one stage to the next. They outlive the stages: when one throws, only its caller knows whether anything

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/build_info.hpp"
+#include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "machine/ceilings.hpp"
 #include "machine/cpu_caches.hpp"
@@ -185,6 +186,16 @@ std::optional<std::string> Environment::above_ceiling(const Cost& cost, double b
   const double percent = median_ms > 0 ? least.seconds * 1e5 / median_ms : 0;
   if (!(percent > most_percent_of_a_ceiling)) return std::nullopt;
   return fmt::format("{:.0f} % of {} ({}, {})", percent, least.limiter, least.ceiling, machine_->ceilings.source);
+}
+
+void move_home(const std::filesystem::path& folder) {
+  for (const char* variable : {"HOME", "TMPDIR"}) {
+    const std::filesystem::path own = folder / variable;
+    base::make_directories(own);
+    setenv(variable, own.c_str(), 1);
+  }
+  // Without them programs use folders below HOME.
+  for (const char* variable : {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"}) unsetenv(variable);
 }
 
 void demand_deterministic_libraries() {

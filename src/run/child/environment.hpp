@@ -2,6 +2,7 @@
 #pragma once
 #include <aisp/pair.hpp>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,10 @@ class Environment {
   std::vector<int> ordinals_;
   std::vector<evidence::Lost> lost_;
 };
+
+// Moves HOME and TMPDIR into `folder`, so that the pair finds nothing that another process left there. Call it when the harness
+// has read what it keeps in the user's home.
+void move_home(const std::filesystem::path& folder);
 
 // Makes libraries choose only algorithms that give the same bits every time. Call it before their first use. A deterministic
 // setting of the user's stays.

@@ -8,6 +8,7 @@
 
 #include "profile/activity.hpp"
 #include "profile/ranges.hpp"
+#include "run/child/audit/baseline_alone.hpp"
 #include "run/child/audit/pair_audit.hpp"
 #include "run/child/context.hpp"
 #include "run/child/energy/pair_energy.hpp"
@@ -32,6 +33,7 @@ void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks
   stages.begin(evidence::Stage::setup, limits.setup);
   if (request.reproducible) demand_deterministic_libraries();
   const Environment environment{record.result().gpus};
+  if (!request.own_folder.empty()) move_home(request.own_folder);
   // Loads CUPTI now, so that its presence does not reveal the stage.
   if (pair.device == Device::gpu) profile::ActivityRecorder::unavailable();
   for (const evidence::Lost& each : environment.lost()) record.lose(each.kind, each.text);
@@ -41,6 +43,7 @@ void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks
   record.agree(ranks);
   if (!free_bytes || !record.passed()) return;
   pair::Session& session = *resources.session;
+  if (request.baseline_runs > 0) return send_baseline_times(context, record, session);
   stages.begin(evidence::Stage::verify, limits.verify);
   const std::optional<Verified> verified = verify_first(context, record, session);
   if (!verified) return;
@@ -60,6 +63,7 @@ void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks
   if (!record.passed()) return tear_down(stages, limits.teardown, resources);
   stages.begin(evidence::Stage::audit, limits.audit);
   const ProbeWork probe_work = audit(context, record, resources, verified->start, samples, assumed_probe_work(context));
+  if (!session.on_gpu()) check_baseline_alone(context, stages, record, resources, samples);
   judge(context, record, session, samples, correction_of(pair, samples, probe_work));
   measure_energy(context, stages, record, session, samples.timed);
   record.agree(ranks);

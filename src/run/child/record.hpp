@@ -54,6 +54,7 @@ class Record {
 
   // Sends the result so far to the parent, which uses it if a later stage does not end.
   void send_partial() const;
+  void send(const std::string& line) const { reporter_.send(line); }
   void send_measured();  // the same, complete but for profiles of the variants
   // Returns the final result. Call it once, when no stage runs any more.
   evidence::PairResult finish();

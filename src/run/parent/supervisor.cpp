@@ -14,10 +14,12 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/system/files.hpp"
 #include "base/system/process.hpp"
 #include "base/system/process_memory.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/running_variant.hpp"
+#include "run/parent/baseline.hpp"
 #include "run/parent/ending.hpp"
 #include "run/parent/log_capture.hpp"
 #include "run/wire/blank.hpp"
@@ -46,17 +48,23 @@ std::vector<std::pair<std::string, std::string>> for_threads_that_sleep() {
 class Supervisor {
  public:
   Supervisor(const pair::Entry& entry, const Request& request, const Supervision& supervision)
-      : entry_{entry}, supervision_{supervision}, log_{supervision.log, supervision.log_limit_bytes}, started_{Clock::now()} {
+      : entry_{entry},
+        request_{request},
+        supervision_{supervision},
+        log_{supervision.log, supervision.log_limit_bytes},
+        started_{Clock::now()} {
     ending_.result = blank_result(entry, request);
     ending_.timeout_multiplier = request.timeout_multiplier;
   }
 
-  Outcome run(Request request) {
-    request.running_variant_page = running_.path();
+  Outcome run() {
+    request_.running_variant_page = running_.path();
     try {
+      // Libraries for GPUs keep code that takes long to compile below HOME.
+      if (entry_.pair->device == Device::host) request_.own_folder = own_folder_.emplace("aisp-own-").path().string();
       child_.emplace(base::Command{.argv = {supervision_.executable, "__child", std::to_string(base::Child::result_fd_in_child)},
                                    .environment = for_threads_that_sleep(),
-                                   .input = nlohmann::json(request).dump(),
+                                   .input = nlohmann::json(request_).dump(),
                                    .output_pipe = true,
                                    .result_pipe = true});
     } catch (const base::Error& error) {
@@ -164,6 +172,17 @@ class Supervisor {
     finish_stage(0);
     allow(supervision_.exit_limit_s, Phase::after_result);
   }
+  // Other messages wait: the child does nothing until it has the answer.
+  void handle(const BaselineWanted& wanted) {
+    if (request_.own_folder.empty()) return;
+    try {
+      const std::vector<double> times_ms = time_baseline(request_, wanted, supervision_.executable, for_threads_that_sleep());
+      base::write_atomically(std::filesystem::path{request_.own_folder} / baseline_answer, nlohmann::json(times_ms).dump());
+    } catch (const base::Error&) {
+      // The user interrupts, which is seen again; or there is no process or no room, and the child does not wait for ever.
+    }
+  }
+  void handle(const BaselineTimes&) {}
   void handle(const Crash& crash) { ending_.crash_places = crash.places; }
   void handle(const Unreadable& unreadable) {
     if (ending_.unreadable_lines++ == 0) ending_.first_unreadable = unreadable.excerpt;
@@ -252,7 +271,9 @@ class Supervisor {
   }
 
   const pair::Entry& entry_;
+  Request request_;
   const Supervision& supervision_;
+  std::optional<base::ScratchDirectory> own_folder_;
   pair::RunningVariantPage running_;
   LogCapture log_;
   Clock::time_point started_;
@@ -272,7 +293,7 @@ class Supervisor {
 }  // namespace
 
 Outcome supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision) {
-  return Supervisor{entry, request, supervision}.run(request);
+  return Supervisor{entry, request, supervision}.run();
 }
 
 }  // namespace aisp::run

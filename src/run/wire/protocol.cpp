@@ -27,6 +27,11 @@ Message parse_object(const nlohmann::json& json) {
                          .wanted_percent = progress->value("wanted_percent", 0.0),
                          .spent_s = progress->value("spent_s", 0.0),
                          .budget_s = progress->value("budget_s", 0.0)};
+  if (const auto wanted = json.find("baseline_wanted"); wanted != json.end())
+    return BaselineWanted{.runs = base::json_integer<int>(wanted->at("runs"), "runs"),
+                          .limit_s = wanted->at("limit_s").get<double>(),
+                          .seed = base::json_integer<std::uint64_t>(wanted->at("seed"), "seed")};
+  if (const auto times = json.find("baseline_ms"); times != json.end()) return BaselineTimes{times->get<std::vector<double>>()};
   if (const auto crash = json.find("crash"); crash != json.end()) return Crash{crash->get<std::vector<std::string>>()};
   if (const auto result = json.find("result"); result != json.end()) return Report{result->get<evidence::PairResult>(), true};
   return Report{json.at("partial").get<evidence::PairResult>(), false};

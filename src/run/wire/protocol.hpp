@@ -2,6 +2,7 @@
 // The parent's end of the result pipe: bytes to lines, lines to messages. Malformed output of a child is never fatal here.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -32,6 +33,18 @@ struct Report {  // "result" and "partial"
   evidence::PairResult result;
   bool is_final = false;
 };
+struct BaselineWanted {  // answered by the parent with times from another process
+  int runs = 0;
+  double limit_s = 0;
+  std::uint64_t seed = 0;  // of the inputs
+};
+// The note of a result whose timed samples of the baseline took longer than it takes alone, but not when both were executed in
+// turns: the machine was busy.
+inline constexpr const char* longer_in_rounds_only =
+    "times of the baseline against those in a process of its own: they differ, but not in turns";
+struct BaselineTimes {
+  std::vector<double> ms;
+};
 struct Crash {                      // the last message of a process that dies
   std::vector<std::string> places;  // base::frame_text reads them; innermost first
 };
@@ -39,7 +52,7 @@ struct Unreadable {
   std::string excerpt;  // printable, short
 };
 
-using Message = std::variant<StageBegun, StageDone, RoundProgress, Report, Crash, Unreadable>;
+using Message = std::variant<StageBegun, StageDone, RoundProgress, Report, BaselineWanted, BaselineTimes, Crash, Unreadable>;
 
 // Parses a line without ever throwing; empty lines give nothing.
 std::optional<Message> parse_message(std::string_view line);

@@ -57,6 +57,8 @@ static void describe(Request& request, Visitor& visit) {
   visit("rank_key", request.rank_key);
   visit("running_variant_page", request.running_variant_page);
   visit("scratch_parent", request.scratch_parent);
+  visit("own_folder", request.own_folder);
+  visit("baseline_runs", request.baseline_runs);
   visit("run_folder", request.run_folder);
 }
 

@@ -164,7 +164,7 @@ const SettingRow all_settings[] = {
     {"suite-timeout", "TIME", "time limit of the whole run, as in 30m [4h]", false,
      [](Configuration& c, const Values& v) { c.suite_timeout_s = positive_duration(v); },
      [](const Configuration& c) { return nlohmann::json(c.suite_timeout_s); }},
-    {"reproducible", "", "seed 42 unless --seed says otherwise, deterministic algorithms only", false,
+    {"reproducible", "", "seed 42 unless --seed says otherwise, for timed rounds too; deterministic algorithms only", false,
      [](Configuration& c, const Values& v) { c.reproducible = parse_switch(v); },
      [](const Configuration& c) { return nlohmann::json(c.reproducible); }},
     {"cold-start", "", "report the first execution in a fresh process too", false,
@@ -188,7 +188,7 @@ const SettingRow all_settings[] = {
     {"profile", "LEVEL",
      "after timing, look inside each variant: none, minimal (CUPTI, no root) or full (counters too), which --profile alone means",
      false, set_profile, [](const Configuration& c) { return nlohmann::json(run::to_string(c.profile)); }, "full"},
-    {"seed", "N", "of what verification draws: inputs, orders, places [drawn for each run]", false,
+    {"seed", "N", "of the inputs of verification; of timed ones with --reproducible alone [drawn for each run]", false,
      [](Configuration& c, const Values& v) {
        c.seed = parse_number<std::uint64_t>(single(v), "must be a whole number from 0 to 2^64 - 1");
      },

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import unittest
+from pathlib import Path
 
 from harness import EndToEnd, everything_said, results_log, variant
 from report_page import opened
@@ -191,6 +192,36 @@ class GoodPairs(EndToEnd):
         self.assertEqual(digests[0], digests[1])
         self.assertTrue(all(digests[0].values()))
         self.assertRegex(self.call("compare", "first", "second").out, r"Outputs: \d+ outputs bit for bit the same")
+
+    def told(self, run_id, *flags):
+        """The words of each line of the log of a pair that tells its inputs and its folders; equal neighbours once."""
+        self.assert_code(self.run_pairs("ch88:tells", flags=("--run-id", run_id, *flags)), 0)
+        lines = (self.artifacts / run_id / "ch88_tells/output.log").read_text().splitlines()
+        return [line.split() for line, before in zip(lines, ["", *lines]) if line != before]
+
+    def test_a_seed_gives_the_inputs_of_the_verification_and_only_reproducible_those_of_the_rounds(self):
+        def inputs(*arguments):
+            return [words[1] for words in self.told(*arguments) if words[0] == "input"]
+        first, second = inputs("first", "--seed", "5"), inputs("second", "--seed", "5")
+        self.assertEqual(first[0], second[0], "before the rounds")
+        self.assertEqual(first[-1], second[-1], "after them")
+        self.assertEqual(len(set(first) & set(second)), 2)
+        self.assertGreater(len(first), 3)
+        third, fourth = inputs("third", "--reproducible"), inputs("fourth", "--reproducible")
+        self.assertEqual(third[:3], fourth[:3])
+
+    def test_a_pair_of_the_host_has_a_home_of_its_own(self):
+        own = {"HOME": str(self.work), "TMPDIR": str(self.work)}
+        places = []
+        for run_id in ("first", "second"):
+            self.assert_code(self.run_pairs("ch88:tells", flags=("--run-id", run_id), env=own), 0)
+            log = (self.artifacts / run_id / "ch88_tells/output.log").read_text()
+            places += [line.split()[1] for line in log.splitlines() if line.startswith(("HOME", "TMPDIR"))]
+        self.assertGreaterEqual(len(places), 4)
+        self.assertEqual(len(set(places)), len(places))
+        for place in places:
+            self.assertTrue(place.startswith(str(self.work)) and place != str(self.work), place)
+            self.assertFalse(Path(place).exists(), place)
 
     # A run verifies again with other inputs, and a pair like this at two shapes; aisp verify does it once.
     def test_digests_are_of_the_runs_own_seed_and_of_the_timed_shape(self):

@@ -9,6 +9,7 @@
 #include "measure/execution.hpp"
 #include "measure/idle_watch.hpp"
 #include "measure/statistics/statistics.hpp"
+#include "run/child/timing/paired_times.hpp"
 
 namespace aisp::run {
 namespace {
@@ -69,6 +70,22 @@ void compare_with_verified(const Context& context, Record& record, const Timed& 
   if (timed_ms <= most_beyond_verified * verified_ms + least_beyond_verified_ms) return;
   record.fail_variant(*timed.result, "timed_differently",
                       fmt::format("timed as {:.4g} ms, but {:.4g} ms when it was verified", timed_ms, verified_ms),
+                      "do the same work in every run");
+}
+
+// Before samples that are watched everything is idle, as in verification: a baseline that is faster there is slow only where
+// nobody verifies.
+void check_unwatched(Record& record, const Timed& baseline) {
+  const PairedTimes times = beside_watched(baseline.samples);
+  if (!times.enough()) {
+    if (baseline.result->checks)
+      baseline.result->checks->off.emplace_back("times of the baseline against those after a pause: too few rounds");
+    return;
+  }
+  if (!times.longer_here()) return;
+  record.fail_variant(*baseline.result, "timed_differently",
+                      fmt::format("{:.4g} ms, but {:.4g} ms in samples before which all was idle, as in verification",
+                                  measure::median(times.here_ms), measure::median(times.there_ms)),
                       "do the same work in every run");
 }
 
@@ -153,7 +170,10 @@ void check_samples(const Context& context, Record& record, const pair::Session& 
     check_idle(record, timed[v], findings.idle_cpu_ms);
     compare_with_verified(context, record, timed[v], verified.outcomes);
     check_other_work(record, timed[v]);
-    if (!session.on_gpu()) continue;
+    if (!session.on_gpu()) {
+      if (v == 0) check_unwatched(record, timed[v]);
+      continue;
+    }
     if (obstacle.empty()) check_first_on_inputs(record, timed[v]);
     else timed[v].result->checks->off.push_back("times on inputs seen before against times on others: " + obstacle);
   }

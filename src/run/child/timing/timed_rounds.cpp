@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/child/timing/timed_rounds.hpp"
 
+#include <algorithm>
+
 #include "base/system/clock.hpp"
 #include "profile/ranges.hpp"
 #include "run/child/timing/samples.hpp"
@@ -13,6 +15,9 @@ namespace {
 constexpr double partial_every_s = 1, partial_growth = 0.125;
 // Reading the GPU's state more often would dominate short rounds.
 constexpr double state_every_s = 0.01;
+// On the host a watched sample takes so much longer, and watching may take this part of the rounds, but every eighth sample is
+// watched and at least half are not.
+constexpr double watched_s = 0.008, most_watching = 0.1, least_watched = 0.125, most_watched = 0.5;
 constexpr int quick_resamples = 200;  // enough to decide whether to go on; the reported interval uses more
 
 std::size_t bytes_kept(const measure::Sample& sample) {
@@ -58,6 +63,10 @@ void TimedRounds::before_round(int round) {
   present_round_ = round;
   const Renewal::Kind kind = watchers_.inputs.renewal().due(round, now_s() - start_s_);
   if (kind != Renewal::Kind::none) renew(kind);
+  if (context_.pair.device == Device::host) {
+    const double watching_s = watched_s * static_cast<double>(samples_.timed.size());
+    watchers_.samples.watch(std::clamp(most_watching * round_s_ / watching_s, least_watched, most_watched));
+  }
   round_start_s_ = now_s();
 }
 

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/child/timing/paired_times.hpp"
+
+#include <algorithm>
+#include <span>
+
+#include "measure/statistics/statistics.hpp"
+
+namespace aisp::run {
+namespace {
+
+constexpr double least_factor = 1.5, least_longer_ms = 0.003;
+
+bool nearly_all_longer(std::span<const double> here_ms, std::span<const double> there_ms) {
+  std::size_t above = 0;
+  for (std::size_t i = 0; i < here_ms.size(); ++i) above += here_ms[i] > there_ms[i];
+  return above >= here_ms.size() - here_ms.size() / 6 && longer(measure::median(here_ms), measure::median(there_ms));
+}
+
+}  // namespace
+
+bool PairedTimes::longer_here() const {
+  if (!enough()) return false;
+  const std::size_t half = here_ms.size() / 2;
+  const std::span here{here_ms}, there{there_ms};
+  return nearly_all_longer(here.first(half), there.first(half)) && nearly_all_longer(here.subspan(half), there.subspan(half));
+}
+
+bool longer(double here_ms, double there_ms) { return here_ms > least_factor * there_ms && here_ms - there_ms > least_longer_ms; }
+
+PairedTimes beside_watched(const std::vector<measure::Sample>& samples) {
+  PairedTimes times;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const std::optional<double> there = own_ms(samples[i]);
+    if (!samples[i].watched || !there) continue;
+    for (const std::size_t neighbour : {i - 1, i + 1}) {
+      if (neighbour >= samples.size() || samples[neighbour].watched) continue;
+      const std::optional<double> here = own_ms(samples[neighbour]);
+      if (!here) continue;
+      times.add(*here, *there);
+      break;
+    }
+  }
+  return times;
+}
+
+std::optional<double> own_ms(const measure::Sample& sample) {
+  if (!sample.cpu_wait_ms) return std::nullopt;
+  return std::max(sample.caller_cpu_ms, sample.host_ms - *sample.cpu_wait_ms);
+}
+
+}  // namespace aisp::run
