@@ -18,6 +18,7 @@
 #include "base/system/entropy.hpp"
 #include "base/system/files.hpp"
 #include "measure/statistics/statistics.hpp"
+#include "run/child/timing/pair_sampling.hpp"
 #include "run/child/timing/paired_times.hpp"
 
 namespace aisp::run {
@@ -28,6 +29,8 @@ constexpr int verified_runs = 3;
 constexpr int turns_in_company = 5;
 // Pairs that take longer to set up, or hold more memory, are not set up a second time.
 constexpr double longest_setup_s = 1;
+// Nor are both executed in turns where that takes longer.
+constexpr double longest_turns_s = 4;
 constexpr std::uint64_t most_bytes = std::uint64_t{2} << 30;
 
 std::string why_not(const Stages& stages, const pair::Session& session) {
@@ -85,12 +88,18 @@ void check_baseline_alone(const Context& context, const Stages& stages, Record& 
     if (baseline.checks) baseline.checks->off.push_back("times of the baseline against those in a process of its own: " + why);
   };
   if (const std::string why = why_not(stages, *resources.session); !why.empty()) return not_checked(why);
+  const double start_s = base::monotonic_s();
   const std::optional<double> alone = alone_ms(context, stages, record, base::entropy());
+  const double process_s = base::monotonic_s() - start_s;
   if (!alone) return not_checked("there it could not be timed");
   // Samples that are watched begin as those of a verification do.
   std::vector<measure::Sample> timed = samples.timed.front().samples;
   std::erase_if(timed, [](const measure::Sample& sample) { return sample.watched; });
   if (!longer(measure::own_host_ms(timed), *alone)) return;
+  double round_s = 0;
+  for (const Timed& each : samples.timed) round_s += median_of(each.samples, &measure::Sample::raw_ms) * 1e-3;
+  if (turns_in_company * (process_s + (verified_runs + 1) * round_s) > longest_turns_s)
+    return not_checked("they differ, and measuring them in turns would take seconds");
   const std::optional<PairedTimes> times = in_turns(context, stages, record, resources, samples);
   if (!times || !times->enough()) return not_checked("they differ, and could not be measured in turns");
   if (!times->longer_here()) {
