@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 9> substituted{"cstddef",    "cstdint",  
                                                       "cuda.h",     "cuda_bf16.h",    "cuda_fp16.h",
                                                       "cuda_fp8.h", "cuda_runtime.h", "cuda_runtime_api.h"};
 
-struct Found {
+struct FoundHeader {
   std::string path;  // where it lies, for what it includes beside itself
   std::string text;
 };
@@ -45,45 +45,45 @@ std::string_view included(std::string_view line) {
   return end == std::string_view::npos ? std::string_view{} : line.substr(1, end - 1);
 }
 
-std::optional<Found> find_device_header(std::string_view name) {
+std::optional<FoundHeader> find_device_header(std::string_view name) {
   for (const Header& header : device_headers())
-    if (header.name == name) return Found{std::string{name}, std::string{header.text}};
+    if (header.name == name) return FoundHeader{std::string{name}, std::string{header.text}};
   return std::nullopt;
 }
 
 // A file that is shown with some pair, by its path or the end of it.
-std::optional<Found> find_shown(std::string_view path, bool only_its_end) {
+std::optional<FoundHeader> find_shown(std::string_view path, bool only_its_end) {
   for (const pair::Code& code : pair::linked_code())
     for (const pair::SourceFile& file : code.files)
       if (file.path == path || (only_its_end && file.path.ends_with("/" + std::string{path})))
-        return Found{std::string{file.path}, file.content().text};
+        return FoundHeader{std::string{file.path}, file.content().text};
   return std::nullopt;
 }
 
-std::optional<Found> find(std::string_view name, std::string_view includer, const KernelSource& source) {
+std::optional<FoundHeader> find(std::string_view name, std::string_view includer, const KernelSource& source) {
   for (const NamedText& own : source.headers)
-    if (own.name == name) return Found{own.name, own.text};
+    if (own.name == name) return FoundHeader{own.name, own.text};
   if (std::ranges::find(substituted, name) != substituted.end())
-    return Found{std::string{name}, fmt::format("#include <{}>\n", standard)};
-  if (std::optional<Found> found = find_device_header(name)) return found;
+    return FoundHeader{std::string{name}, fmt::format("#include <{}>\n", standard)};
+  if (std::optional<FoundHeader> found = find_device_header(name)) return found;
   if (const std::size_t slash = includer.rfind('/'); slash != std::string_view::npos)
-    if (std::optional<Found> found = find_shown(fmt::format("{}/{}", includer.substr(0, slash), name), false)) return found;
-  if (std::optional<Found> found = find_shown(fmt::format("shared/{}", name), true)) return found;
+    if (std::optional<FoundHeader> found = find_shown(fmt::format("{}/{}", includer.substr(0, slash), name), false)) return found;
+  if (std::optional<FoundHeader> found = find_shown(fmt::format("shared/{}", name), true)) return found;
   return name.find('/') == std::string_view::npos ? std::nullopt : find_shown(name, true);
 }
 
 }  // namespace
 
 std::vector<NamedText> reached_headers(const KernelSource& source) {
-  std::map<std::string, Found> reached;
-  std::vector<Found> waiting{{.path = {}, .text = source.text}};
+  std::map<std::string, FoundHeader> reached;
+  std::vector<FoundHeader> waiting{{.path = {}, .text = source.text}};
   while (!waiting.empty()) {
-    const Found includer = std::move(waiting.back());
+    const FoundHeader includer = std::move(waiting.back());
     waiting.pop_back();
     for (const std::string_view line : base::split(includer.text, '\n')) {
       const std::string_view name = included(line);
       if (name.empty()) continue;
-      std::optional<Found> found = find(name, includer.path, source);
+      std::optional<FoundHeader> found = find(name, includer.path, source);
       if (!found) continue;
       const auto [entry, is_new] = reached.try_emplace(std::string{name}, *found);
       if (is_new) waiting.push_back(std::move(*found));

@@ -28,7 +28,7 @@ double* guessed_rate(PairResult& pair, const VariantResult& variant) {
 
 }  // namespace
 
-CeilingFrom source_of_flops(const Ceilings& ceilings, const std::string& math) {
+CeilingFrom source_of_flops(const ResultCeilings& ceilings, const std::string& math) {
   const auto found = ceilings.flops_from.find(math);
   return found == ceilings.flops_from.end() ? CeilingFrom::measured : found->second;
 }
@@ -39,7 +39,7 @@ void take_better(double& best, CeilingFrom& from, double other, CeilingFrom othe
   from = other_from;
 }
 
-void take_better_flops(Ceilings& best, const std::string& math, double flops_s, CeilingFrom from) {
+void take_better_flops(ResultCeilings& best, const std::string& math, double flops_s, CeilingFrom from) {
   CeilingFrom own = source_of_flops(best, math);
   take_better(best.flops_s[math], own, flops_s, from);
   if (own == CeilingFrom::measured) best.flops_from.erase(math);

@@ -48,7 +48,7 @@ void describe(StageRecord& s, Visitor& visit) {
 }
 
 template <class Visitor>
-void describe(Ceilings& c, Visitor& visit) {
+void describe(ResultCeilings& c, Visitor& visit) {
   visit("memory_bytes_s", c.memory_bytes_s);
   visit("flops_s", c.flops_s);
   visit("source", c.source);
@@ -93,7 +93,7 @@ inline CeilingFrom ceiling_from_of(const std::string& source, const std::string&
   return not_all_measured ? CeilingFrom::guess : CeilingFrom::measured;
 }
 
-inline void read_field(const json& from, Ceilings& value, const std::string& place) {
+inline void read_field(const json& from, ResultCeilings& value, const std::string& place) {
   Reader::read_plainly(from, value, place);
   if (from.contains("memory_from")) return;
   value.memory_from = ceiling_from_of(value.source, "memory");

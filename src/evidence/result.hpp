@@ -146,7 +146,7 @@ struct Floor {
 };
 
 // The machine's rates that lower bounds were computed from, as far as the pair's variants use them; 0 if not measured.
-struct Ceilings {
+struct ResultCeilings {
   double memory_bytes_s = 0;              // of the device; of the host for a host pair
   std::map<std::string, double> flops_s;  // by type of math
   std::string source;                     // as in Floor
@@ -258,10 +258,10 @@ struct PairResult {
   bool host_dependent = false;    // the host affects its times: comparable only with those of the same machine
   std::vector<std::string> gpus;  // UUIDs used
   Status status = Status::passed;
-  std::string reason;                   // of a skip or failure, one clause; what to do in `problems`
-  std::vector<VariantResult> variants;  // baseline first
-  std::optional<Ceilings> ceilings;     // absent if none is known
-  std::string best;                     // name of the best optimized variant; empty when none may be claimed
+  std::string reason;                      // of a skip or failure, one clause; what to do in `problems`
+  std::vector<VariantResult> variants;     // baseline first
+  std::optional<ResultCeilings> ceilings;  // absent if none is known
+  std::string best;                        // name of the best optimized variant; empty when none may be claimed
   std::string judged_by{time_metric};
   TimingMode timing_mode = TimingMode::events;
   Start start = Start::released;  // how samples started

@@ -18,7 +18,7 @@ constexpr int steps_left_out = 2;
 
 struct Update {
   CounterUpdate counter;
-  Progress progress;
+  EnergyProgress progress;
 };
 
 // One window, which advances by updates of the counter.
@@ -35,7 +35,7 @@ class Window {
   std::optional<Update> next_update() {
     const double start_s = callbacks_.now_s();
     do {
-      const Progress progress = callbacks_.queue(variant_, batch_);
+      const EnergyProgress progress = callbacks_.queue(variant_, batch_);
       const std::optional<CounterUpdate> update = callbacks_.last_update();
       if (!update || update->at_s == last_at_s_) continue;
       last_at_s_ = update->at_s;

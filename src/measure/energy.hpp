@@ -22,7 +22,7 @@ struct EnergyOptions {
 };
 
 // The number of ended executions, and the GPU's own time from the start of the first to the end of the last.
-struct Progress {
+struct EnergyProgress {
   std::size_t runs = 0;
   double gpu_s = 0;
 };
@@ -31,7 +31,7 @@ struct Progress {
 struct EnergyCallbacks {
   // Queues `runs` executions of a variant and waits while more than a fixed number of earlier calls have not ended, so that the
   // GPU is never without work. Counts from the first call after `finish`.
-  std::function<Progress(std::size_t variant, int runs)> queue;
+  std::function<EnergyProgress(std::size_t variant, int runs)> queue;
   std::function<void()> finish;  // waits for all queued work
   std::function<std::optional<CounterUpdate>()> last_update;
   std::function<double()> now_s;

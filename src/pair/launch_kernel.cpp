@@ -17,8 +17,8 @@ namespace {
 using KernelOnGpu = std::pair<const void*, int>;
 
 // A launch in the runtime's form, checked against this GPU.
-struct Configuration {
-  Configuration(const void* kernel, const Grid& grid, cudaStream_t stream, bool in_clusters = false) {
+struct LaunchConfiguration {
+  LaunchConfiguration(const void* kernel, const Grid& grid, cudaStream_t stream, bool in_clusters = false) {
     if (grid.shared_bytes > 0) allow_shared_memory(kernel, grid.shared_bytes);
     if (const unsigned blocks = grid.cluster.x * grid.cluster.y * grid.cluster.z; in_clusters || blocks > 1) {
       pair::demand_clusters(blocks, device_attribute(cudaDevAttrClusterLaunch) != 0);
@@ -32,8 +32,8 @@ struct Configuration {
     raw.stream = stream;
     raw.attrs = attributes.data();
   }
-  Configuration(const Configuration&) = delete;  // raw points into this object
-  Configuration& operator=(const Configuration&) = delete;
+  LaunchConfiguration(const LaunchConfiguration&) = delete;  // raw points into this object
+  LaunchConfiguration& operator=(const LaunchConfiguration&) = delete;
 
   cudaLaunchAttributeValue& add(cudaLaunchAttributeID id) {
     attributes.at(raw.numAttrs).id = id;
@@ -70,14 +70,14 @@ void allow_shared_memory(const void* kernel, std::size_t bytes) {
 }
 
 int resident_clusters(const void* kernel, const Grid& grid) {
-  const Configuration configuration{kernel, grid, nullptr, true};
+  const LaunchConfiguration configuration{kernel, grid, nullptr, true};
   int count = 0;
   check(cudaOccupancyMaxActiveClusters(&count, kernel, &configuration.raw));
   return count;
 }
 
 void detail::launch(const void* kernel, const Grid& grid, cudaStream_t stream, void** arguments) {
-  const Configuration configuration{kernel, grid, stream};
+  const LaunchConfiguration configuration{kernel, grid, stream};
   check(cudaLaunchKernelExC(&configuration.raw, kernel, arguments));
 }
 

@@ -17,7 +17,7 @@ using machine::NumberType;
 constexpr std::array sizes = {8192, 4096};
 constexpr int most = sizes.front();
 
-struct Kind {
+struct ProductKind {
   const char* id;
   NumberType element;
   cudaDataType_t operands, result;
@@ -26,13 +26,13 @@ struct Kind {
 };
 
 constexpr std::array kinds = {
-    Kind{"tf32", NumberType::fp32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, false},
-    Kind{"bf16", NumberType::bf16, CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F, false},
-    Kind{"fp16", NumberType::fp16, CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F, false},
-    Kind{"fp8", NumberType::fp8, CUDA_R_8F_E4M3, CUDA_R_16BF, CUBLAS_COMPUTE_32F, true},
-    Kind{"int8", NumberType::int8, CUDA_R_8I, CUDA_R_8I, CUBLAS_COMPUTE_32I, true},
+    ProductKind{"tf32", NumberType::fp32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, false},
+    ProductKind{"bf16", NumberType::bf16, CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F, false},
+    ProductKind{"fp16", NumberType::fp16, CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F, false},
+    ProductKind{"fp8", NumberType::fp8, CUDA_R_8F_E4M3, CUDA_R_16BF, CUBLAS_COMPUTE_32F, true},
+    ProductKind{"int8", NumberType::int8, CUDA_R_8I, CUDA_R_8I, CUBLAS_COMPUTE_32I, true},
 };
-constexpr Kind fp32{"fp32", NumberType::fp32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F, false};
+constexpr ProductKind fp32{"fp32", NumberType::fp32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F, false};
 
 double operations(int n) { return 2.0 * n * n * n; }
 
@@ -56,11 +56,11 @@ using Loads = std::vector<std::function<Load()>>;
 
 // In the quick variant the largest product is tuned on tensor cores; on the FMA units, many times as slow, there is no time to
 // try 32 algorithms. Other sizes have the heuristic's first.
-bool is_tuned(const Bench& bench, const Kind& kind, int n) { return bench.tunes() || (n == most && &kind != &fp32); }
+bool is_tuned(const Bench& bench, const ProductKind& kind, int n) { return bench.tunes() || (n == most && &kind != &fp32); }
 
 // For each size and each layout of B, the fastest of the algorithms that cuBLASLt's heuristic proposes, or its first where there
 // is no time to look. Sums of FP8 products stay in the tensor cores: that is their full rate.
-Loads products(Bench& bench, const CublasLt& library, const Operands& operands, const Kind& kind) {
+Loads products(Bench& bench, const CublasLt& library, const Operands& operands, const ProductKind& kind) {
   Loads loads;
   for (const int n : sizes)
     for (const bool transposed : {true, false}) {
@@ -88,7 +88,7 @@ Loads products(Bench& bench, const CublasLt& library, const Operands& operands, 
   return loads;
 }
 
-Figure measure_product(Bench& bench, const Kind& kind, Loads own = {}) {
+Figure measure_product(Bench& bench, const ProductKind& kind, Loads own = {}) {
   if (kind.element == NumberType::fp8 && bench.gpu().sm < 89) throw Unsupported{"this GPU has no FP8"};
   const CublasLt library;
   const std::size_t result_bytes = kind.result == CUDA_R_32F ? 4 : kind.result == CUDA_R_8I ? 1 : 2;
@@ -137,7 +137,7 @@ void measure_math(Bench& bench, const Teller& teller) {
       return bench.best_rate("fp32", {loop});
     }
   });
-  for (const Kind& kind : kinds) teller.figure(kind.id, [&] { return measure_product(bench, kind); });
+  for (const ProductKind& kind : kinds) teller.figure(kind.id, [&] { return measure_product(bench, kind); });
 }
 
 }  // namespace aisp::peak

@@ -64,13 +64,13 @@ class HostedRank {
   }
 
  private:
-  run::Outcome run() const {
+  run::SupervisedRun run() const {
     const pair::Entry& entry = run::find_pair(order_.request.target);
     std::optional<base::FileLock> lock;
     try {
       if (order_.lock_gpu) lock = machine::lock_gpu(order_.request.gpus.front(), "a rank of " + order_.request.target);
     } catch (const Error& error) {
-      run::Outcome outcome{.result = run::blank_result(entry, order_.request)};
+      run::SupervisedRun outcome{.result = run::blank_result(entry, order_.request)};
       outcome.result.status = evidence::Status::crashed;
       outcome.result.complete = false;
       outcome.result.reason = error.what();
@@ -83,7 +83,7 @@ class HostedRank {
   run::RankOrder order_;
   run::Supervision supervision_;
   std::atomic<bool> waits_{false}, alone_{false}, stopped_{false}, ended_{false};
-  run::Outcome outcome_;
+  run::SupervisedRun outcome_;
   std::thread thread_;
 };
 

@@ -13,7 +13,7 @@
 namespace aisp::verify {
 
 // First words of numbers that follow from the seed of a verification (base::OneWay).
-enum Stream : std::uint64_t { of_inputs = 1, of_order, of_executor, of_places, of_drawings };
+enum VerificationStream : std::uint64_t { of_inputs = 1, of_order, of_executor, of_places, of_drawings };
 
 // Seed of the inputs that all variants find.
 std::uint64_t inputs_seed(const Options& options);

@@ -62,7 +62,7 @@ TEST(Expectations, KeepWhatARooflineNeeds) {
   const base::ScratchDirectory folder;
   PairResult pair = pair_with(8);
   pair.bound = Bound::memory;
-  pair.ceilings = Ceilings{.memory_bytes_s = 4e12, .flops_s = {{"fp32", 5e13}}, .source = "measured"};
+  pair.ceilings = ResultCeilings{.memory_bytes_s = 4e12, .flops_s = {{"fp32", 5e13}}, .source = "measured"};
   pair.variants[0].cost = {.flops = 1, .bytes = 2, .math = "fp32", .bytes_of = ByteKind::device_memory};
   pair.variants[1].cost = {.flops = 3, .bytes = 4, .math = "bf16", .bytes_of = ByteKind::device_memory};
   record(folder.path(), {.pairs = {pair}}, manifest_of("NVIDIA H200"));

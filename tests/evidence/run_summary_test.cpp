@@ -116,7 +116,7 @@ TEST(RunSummary, TimeGoesOnOverAllPartsOfARun) {
 
 PairResult guessed_gemm(const std::string& target, double lesson_percent, double library_percent) {
   PairResult pair = pair_of(target, 2);
-  pair.ceilings = Ceilings{.flops_s = {{"bf16", 739e12}}, .flops_from = {{"bf16", CeilingFrom::guess}}};
+  pair.ceilings = ResultCeilings{.flops_s = {{"bf16", 739e12}}, .flops_from = {{"bf16", CeilingFrom::guess}}};
   pair.variants.push_back({.name = "cublaslt", .role = VariantRole::library, .speedup = Speedup{3, 3, 3, Verdict::faster}});
   for (std::size_t i = 1; i < 3; ++i) {
     VariantResult& variant = pair.variants[i];

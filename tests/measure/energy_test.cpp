@@ -26,7 +26,7 @@ class MadeUpGpu {
  private:
   static constexpr std::size_t ahead = 8;
 
-  Progress queue(std::size_t variant, int runs) {
+  EnergyProgress queue(std::size_t variant, int runs) {
     batches_.emplace_back(variant, runs);
     if (batches_.size() < ahead) return progress_;
     work(batches_.front().first, batches_.front().second);
@@ -54,7 +54,7 @@ class MadeUpGpu {
 
   std::vector<double> watts_, run_s_;
   std::deque<std::pair<std::size_t, int>> batches_;
-  Progress progress_;
+  EnergyProgress progress_;
   double now_s_ = 5, next_update_s_ = 5.037, joules_ = 1000;
   std::optional<CounterUpdate> update_;
 };

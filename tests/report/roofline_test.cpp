@@ -27,7 +27,7 @@ ExpectedPair pair_of(const DeclaredCost& cost, const std::string& date = "2026-0
       .source_digest = "abc", .lesson = "tiled", .baseline = "plain", .baseline_median_ms = 4, .baseline_cost = cost};
   pair.recorded.date_utc = date;
   pair.recorded.gpu = "NVIDIA H200";
-  pair.ceilings = evidence::Ceilings{.memory_bytes_s = bandwidth_bytes_s, .source = "measured"};
+  pair.ceilings = evidence::ResultCeilings{.memory_bytes_s = bandwidth_bytes_s, .source = "measured"};
   if (cost.math == "fp32") pair.ceilings->flops_s["fp32"] = fp32_flops_s;
   if (cost.math == "bf16") pair.ceilings->flops_s["bf16"] = bf16_flops_s;
   pair.variants["tiled"] = {.speedup = 4, .speedup_low = 3.9, .speedup_high = 4.1, .median_ms = 1, .cost = cost};

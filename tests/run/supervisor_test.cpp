@@ -34,7 +34,7 @@ constexpr pair::Entry entry{"ch90", "scripted", "tests/pairs/ch90/scripted.cpp",
 
 class SupervisorTest : public testing::Test {
  protected:
-  Outcome run(const std::string& script) {
+  SupervisedRun run(const std::string& script) {
     const std::filesystem::path program = folder_.path() / "child.sh";
     std::ofstream{program} << "#!/bin/bash\n" << script << '\n';
     ::chmod(program.c_str(), 0755);
@@ -69,7 +69,7 @@ class SupervisorTest : public testing::Test {
 auto problem(const char* check) { return Contains(Field("check", &evidence::Problem::check, std::string{check})); }
 
 TEST_F(SupervisorTest, TakesTheResultAndKeepsThePairsIdentity) {
-  const Outcome outcome =
+  const SupervisedRun outcome =
       run("read request; echo hello; echo '{\"stage\":\"setup\",\"limit_s\":5}' >&3;"
           "sleep 0.02; echo '{\"stage_done\":\"setup\",\"elapsed_s\":0.0125}' >&3;"
           "echo '{\"stage\":\"verify\",\"limit_s\":5}' >&3; echo '{\"stage_done\":\"verify\",\"elapsed_s\":30}' >&3\n" +
@@ -114,7 +114,7 @@ while [ ! -e "$own/baseline_ms.json" ]; do sleep 0.01; done; cat "$own/baseline_
 }
 
 TEST_F(SupervisorTest, StopsAStageAtItsLimitAndSaysSo) {
-  const Outcome outcome = run("echo '{\"stage\":\"verify\",\"limit_s\":0.2}' >&3; sleep 60");
+  const SupervisedRun outcome = run("echo '{\"stage\":\"verify\",\"limit_s\":0.2}' >&3; sleep 60");
   EXPECT_EQ(outcome.result.status, Status::timeout);
   EXPECT_EQ(outcome.result.timeout_stage, evidence::Stage::verify);
   EXPECT_DOUBLE_EQ(outcome.result.timeout_limit_seconds, 0.2);
@@ -151,10 +151,10 @@ TEST_F(SupervisorTest, NamesTheVariantThatWasAtWork) {
 note() { printf '%s\0' "$1" 1<>"$page"; }
 echo '{"stage":"verify","limit_s":0.3}' >&3
 note )sh";
-  const Outcome crashed = run(note + "fast; kill -SEGV $$");
+  const SupervisedRun crashed = run(note + "fast; kill -SEGV $$");
   EXPECT_THAT(crashed.result.reason, HasSubstr("crashed in verify, in 'fast' (SIGSEGV"));
   EXPECT_EQ(crashed.result.problems.at(0).variant, "fast");
-  const Outcome late = run(note + "slow; sleep 60");
+  const SupervisedRun late = run(note + "slow; sleep 60");
   EXPECT_THAT(late.result.reason, HasSubstr(", in 'slow'"));
   EXPECT_EQ(late.result.problems.at(0).variant, "slow");
   EXPECT_EQ(run(note + "impostor; kill -SEGV $$").result.problems.at(0).variant, "") << "no variant of this pair";
@@ -176,7 +176,7 @@ TEST_F(SupervisorTest, AProfileThatHangsOrCrashesCostsNoResult) {
   for (const auto& [death, words] : {std::pair{"sleep 60", "profiling took longer than its limit of 0.2 s"},
                                      std::pair{"kill -SEGV $$", "crashed in profiling (SIGSEGV"},
                                      std::pair{"exit 3", "ended in profiling with exit status 3"}}) {
-    const Outcome outcome = run(measured + death);
+    const SupervisedRun outcome = run(measured + death);
     EXPECT_EQ(outcome.result.status, Status::passed) << death;
     EXPECT_TRUE(outcome.result.complete) << death;
     EXPECT_EQ(outcome.result.stopped_because, evidence::StopReason::fixed_iterations) << death;
@@ -189,7 +189,7 @@ TEST_F(SupervisorTest, AProfileThatHangsOrCrashesCostsNoResult) {
 }
 
 TEST_F(SupervisorTest, CountersThatHangCostNoResult) {
-  const Outcome outcome = run(result_line("partial") + "\necho '{\"stage\":\"counters\",\"limit_s\":0.2}' >&3\nsleep 60");
+  const SupervisedRun outcome = run(result_line("partial") + "\necho '{\"stage\":\"counters\",\"limit_s\":0.2}' >&3\nsleep 60");
   EXPECT_EQ(outcome.result.status, Status::passed);
   ASSERT_EQ(outcome.result.lost.size(), 1u);
   EXPECT_EQ(outcome.result.lost[0].kind, evidence::LostKind::counters);
@@ -198,7 +198,7 @@ TEST_F(SupervisorTest, CountersThatHangCostNoResult) {
 }
 
 TEST_F(SupervisorTest, ADeathBeforeProfilingStillCountsAsOne) {
-  const Outcome outcome = run(result_line("partial") + "\necho '{\"stage\":\"reverify\",\"limit_s\":5}' >&3; exit 3");
+  const SupervisedRun outcome = run(result_line("partial") + "\necho '{\"stage\":\"reverify\",\"limit_s\":5}' >&3; exit 3");
   EXPECT_EQ(outcome.result.status, Status::crashed);
 }
 
@@ -208,14 +208,14 @@ TEST_F(SupervisorTest, ChildThatNeverSaysAnythingIsLateAtStart) {
 }
 
 TEST_F(SupervisorTest, KeepsWhatWasMeasuredBeforeADeath) {
-  const Outcome outcome = run(result_line("partial") + "; kill -SEGV $$");
+  const SupervisedRun outcome = run(result_line("partial") + "; kill -SEGV $$");
   EXPECT_EQ(outcome.result.status, Status::crashed);
   EXPECT_EQ(outcome.result.stopped_because, evidence::StopReason::fixed_iterations);
   EXPECT_FALSE(outcome.result.complete);
 }
 
 TEST_F(SupervisorTest, NamesTheSignalAndTheStageAndTheLastWords) {
-  const Outcome outcome = run("echo '{\"stage\":\"measurement\",\"limit_s\":9}' >&3; echo alas; kill -SEGV $$");
+  const SupervisedRun outcome = run("echo '{\"stage\":\"measurement\",\"limit_s\":9}' >&3; echo alas; kill -SEGV $$");
   EXPECT_EQ(outcome.result.status, Status::crashed);
   EXPECT_THAT(outcome.result.reason, testing::AllOf(HasSubstr("SIGSEGV"), HasSubstr("measurement")));
   ASSERT_THAT(outcome.result.problems, problem("output"));
@@ -232,14 +232,14 @@ TEST_F(SupervisorTest, ExitWithoutResultIsACrashWithItsStatus) {
 }
 
 TEST_F(SupervisorTest, ResultStandsWhenTheProcessHangsAtItsEnd) {
-  const Outcome outcome = run(result_line() + "; sleep 60");
+  const SupervisedRun outcome = run(result_line() + "; sleep 60");
   EXPECT_EQ(outcome.result.status, Status::passed);
   EXPECT_THAT(outcome.result.problems, problem("exit_limit"));
   EXPECT_LT(outcome.result.wall_s, 5);
 }
 
 TEST_F(SupervisorTest, ClosedPipeWithoutResultIsACrash) {
-  const Outcome outcome = run("exec 3>&-; sleep 60");
+  const SupervisedRun outcome = run("exec 3>&-; sleep 60");
   EXPECT_EQ(outcome.result.status, Status::crashed);
   EXPECT_THAT(outcome.result.reason, HasSubstr("closed its result pipe"));
   EXPECT_LT(outcome.result.wall_s, 5);
@@ -247,7 +247,7 @@ TEST_F(SupervisorTest, ClosedPipeWithoutResultIsACrash) {
 
 TEST_F(SupervisorTest, KillsWhatTheChildLeftBehindEvenInAnotherSession) {
   const std::string pids = (folder_.path() / "pids").string();
-  const Outcome outcome =
+  const SupervisedRun outcome =
       run("sleep 61 & echo $! > " + pids + "; setsid sleep 62 & sleep 0.2; echo $! >> " + pids + "\n" + result_line());
   EXPECT_EQ(outcome.result.status, Status::passed);
   ASSERT_THAT(outcome.result.problems, problem("processes_left"));
@@ -262,7 +262,7 @@ TEST_F(SupervisorTest, KillsWhatTheChildLeftBehindEvenInAnotherSession) {
 }
 
 TEST_F(SupervisorTest, GarbageOnThePipeIsAWarning) {
-  const Outcome outcome = run("echo 'not json' >&3; echo '[1]' >&3; echo '{\"stage\":7}' >&3\n" + result_line());
+  const SupervisedRun outcome = run("echo 'not json' >&3; echo '[1]' >&3; echo '{\"stage\":7}' >&3\n" + result_line());
   EXPECT_EQ(outcome.result.status, Status::passed);
   ASSERT_EQ(outcome.result.warnings.size(), 1u);
   EXPECT_THAT(outcome.result.warnings[0], testing::AllOf(HasSubstr("3 unreadable lines"), HasSubstr("not json")));
@@ -270,7 +270,7 @@ TEST_F(SupervisorTest, GarbageOnThePipeIsAWarning) {
 
 TEST_F(SupervisorTest, RunawayOutputIsCutInTheMiddle) {
   supervision_.log_limit_bytes = 64 * 1024;
-  const Outcome outcome = run("echo first words; yes | head -c 4000000; echo last words\n" + result_line());
+  const SupervisedRun outcome = run("echo first words; yes | head -c 4000000; echo last words\n" + result_line());
   EXPECT_EQ(outcome.result.status, Status::passed);
   const std::string text = log();
   EXPECT_LT(text.size(), 70u * 1024);
@@ -284,7 +284,7 @@ TEST_F(SupervisorTest, InterruptKillsAndReturnsWhatThereIs) {
   std::atomic<bool> interrupt{false};
   supervision_.interrupted = [&] { return interrupt.load(); };
   supervision_.on_progress = [&](const Progress& progress) { interrupt = progress.stage == evidence::Stage::verify; };
-  const Outcome outcome = run(result_line("partial") + "; echo '{\"stage\":\"verify\",\"limit_s\":60}' >&3; sleep 60");
+  const SupervisedRun outcome = run(result_line("partial") + "; echo '{\"stage\":\"verify\",\"limit_s\":60}' >&3; sleep 60");
   EXPECT_TRUE(outcome.interrupted);
   EXPECT_FALSE(outcome.result.complete);
   EXPECT_EQ(outcome.result.status, Status::skipped);
@@ -294,7 +294,7 @@ TEST_F(SupervisorTest, InterruptKillsAndReturnsWhatThereIs) {
 
 TEST_F(SupervisorTest, SuiteDeadlineIsATimeout) {
   supervision_.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{200};
-  const Outcome outcome = run("echo '{\"stage\":\"verify\",\"limit_s\":60}' >&3; sleep 60");
+  const SupervisedRun outcome = run("echo '{\"stage\":\"verify\",\"limit_s\":60}' >&3; sleep 60");
   EXPECT_EQ(outcome.result.status, Status::timeout);
   EXPECT_EQ(outcome.result.timeout_stage, evidence::Stage::suite);
 }
@@ -313,7 +313,7 @@ TEST_F(SupervisorTest, ReportsProgress) {
 TEST_F(SupervisorTest, MissingProgramIsACrashOfThePairNotOfTheSuite) {
   supervision_.executable = "/nonexistent/aisp";
   Request request;
-  const Outcome outcome = supervise(entry, request, supervision_);
+  const SupervisedRun outcome = supervise(entry, request, supervision_);
   EXPECT_EQ(outcome.result.status, Status::crashed);
   EXPECT_THAT(outcome.result.reason, HasSubstr("could not be started"));
   EXPECT_FALSE(outcome.result.complete) << "what never started would never be tried again";
@@ -330,7 +330,7 @@ TEST_F(SupervisorTest, SeveralAtOnceKeepTheirPipesApart) {
     Supervision supervision;
     supervision.executable = program.string();
     Request request;
-    const Outcome outcome = supervise(entry, request, supervision);
+    const SupervisedRun outcome = supervise(entry, request, supervision);
     EXPECT_EQ(outcome.result.status, Status::passed) << outcome.result.reason;
     if (wall_s != nullptr) *wall_s = outcome.result.wall_s;
   };

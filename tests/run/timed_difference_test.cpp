@@ -11,12 +11,12 @@
 namespace aisp::run {
 namespace {
 
-const Comparison on_one_gpu{.mode = TimingMode::events,
-                            .start = Start::released,
-                            .offset_ms = 0.002,
-                            .one_gpu = true,
-                            .by_host_memory = false,
-                            .constants_since_round = 0};
+const TimedComparison on_one_gpu{.mode = TimingMode::events,
+                                 .start = Start::released,
+                                 .offset_ms = 0.002,
+                                 .one_gpu = true,
+                                 .by_host_memory = false,
+                                 .constants_since_round = 0};
 
 std::vector<AuditedRun> runs_of(const std::vector<double>& ms, int kernels = 1) {
   std::vector<AuditedRun> runs;
@@ -31,7 +31,7 @@ std::vector<AuditedRun> runs_of(const std::vector<double>& ms, int kernels = 1) 
 
 Medians took(double ms, int kernels = 1) { return medians_of(runs_of(std::vector<double>(5, ms), kernels)); }
 
-std::string found(const Variant& variant, const Medians& medians, double raw_ms, const Comparison& with = on_one_gpu) {
+std::string found(const Variant& variant, const Medians& medians, double raw_ms, const TimedComparison& with = on_one_gpu) {
   const auto difference = run::difference(variant, medians, raw_ms, with);
   return difference ? difference->message : "";
 }
@@ -47,7 +47,7 @@ TEST(Audited, ExecutionsThatTakeWhatWasTimedAreNotAccused) {
 
 TEST(Audited, WorkThatNoClockSawIsFound) {
   EXPECT_EQ(found(variant, took(2), 1.002), "the GPU was busy for 2 ms in an execution that was timed as 1 ms");
-  Comparison with = on_one_gpu;
+  TimedComparison with = on_one_gpu;
   with.one_gpu = false;
   EXPECT_EQ(found(variant, took(2), 1.002, with), "") << "several are busy at once";
 }
@@ -61,7 +61,7 @@ TEST(Audited, WorkThatIsLeftOutInTheAuditIsFound) {
 }
 
 TEST(Audited, HostTimesMayBeLongerUnderTheProfilerFromAnImmediateStart) {
-  Comparison with = on_one_gpu;
+  TimedComparison with = on_one_gpu;
   with.start = Start::immediate;
   EXPECT_EQ(found(variant, took(0.5), 1.002, with), "") << "of 0.6 ms of the host's";
   EXPECT_EQ(found(variant, took(0.3), 1.002, with), "timed as 1 ms, but an execution like it took 0.4 ms afterwards");
@@ -121,7 +121,7 @@ TEST_F(OnTimedInputs, ThatTheVariantHadAllMetBeforeSayNothingForIt) {
   EXPECT_TRUE(agrees({1, 2}, 4));
   for (measure::Sample& sample : timed.samples) sample.again_on_inputs = true;
   EXPECT_FALSE(agrees({1, 2}, 4));
-  Comparison several = on_one_gpu;
+  TimedComparison several = on_one_gpu;
   several.one_gpu = false;
   EXPECT_FALSE(took_as_timed(timed, {1, 2}, took(4), several));
 }

@@ -229,7 +229,7 @@ std::vector<Leftover> kill_marked(pid_t group, const std::string& mark) {
 }
 
 // Passes what a child writes to its result pipe to `take`. Returns whether it closed the pipe in time.
-bool pass_results(const Child& child, const Question& question, const std::function<void(std::string_view)>& take) {
+bool pass_results(const Child& child, const ChildQuestion& question, const std::function<void(std::string_view)>& take) {
   const double deadline_s = monotonic_s() + question.limit_s;
   std::string block(1 << 16, '\0');
   for (double left_s = question.limit_s; left_s > 0; left_s = deadline_s - monotonic_s()) {
@@ -380,7 +380,7 @@ ExitState Child::terminate(double grace_s) {
 
 std::string ChildOutcome::end_text() const { return end ? end->text() : "it hangs"; }
 
-ChildOutcome ask(const Question& question, const std::function<void(std::string_view)>& take) {
+ChildOutcome ask(const ChildQuestion& question, const std::function<void(std::string_view)>& take) {
   Child child{{.argv = {question.executable, question.command, std::to_string(Child::result_fd_in_child)},
                .environment = question.environment,
                .input = question.input,

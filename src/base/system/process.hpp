@@ -85,7 +85,7 @@ class Child {
 };
 
 // A question to a child process, which answers on its result pipe: `executable command 3`.
-struct Question {
+struct ChildQuestion {
   std::string executable, command;
   std::string input{};                                             // its stdin
   std::vector<std::pair<std::string, std::string>> environment{};  // as in Command
@@ -100,7 +100,7 @@ struct ChildOutcome {
 
 // Starts the child and passes what it answers to `take` until it closes the pipe. Throws base::Error if it cannot be started, and
 // (interrupted) when the user interrupts.
-ChildOutcome ask(const Question& question, const std::function<void(std::string_view)>& take);
+ChildOutcome ask(const ChildQuestion& question, const std::function<void(std::string_view)>& take);
 
 // Whether a signal has stopped the process (SIGSTOP, SIGTSTP), or a debugger.
 bool is_stopped(pid_t process);

@@ -158,8 +158,8 @@ bool is_kept(const RecordedRun& earlier, const RecordedRun& later, bool host_dec
 
 // Returns the better of two runs' ceilings on GPUs of one kind: they are measured, and no chip gives more than it can. Returns
 // `latest` if hosts decide, which are of any kind.
-std::optional<Ceilings> best_ceilings(const ExpectedPair* earlier, const PairResult& latest) {
-  std::optional<Ceilings> best = latest.ceilings;
+std::optional<ResultCeilings> best_ceilings(const ExpectedPair* earlier, const PairResult& latest) {
+  std::optional<ResultCeilings> best = latest.ceilings;
   if (!best || earlier == nullptr || !earlier->ceilings || latest.device == Device::host || latest.host_dependent) return best;
   take_better(best->memory_bytes_s, best->memory_from, earlier->ceilings->memory_bytes_s, earlier->ceilings->memory_from);
   for (const auto& [math, flops_s] : earlier->ceilings->flops_s)

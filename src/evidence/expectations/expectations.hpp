@@ -84,7 +84,7 @@ struct ExpectedPair {
   std::string judged_by{time_metric};
   std::string lesson;         // as in PairResult
   bool host_decides = false;  // PairResult::host_dependent: its runs are compared with runs of the same kind of host alone
-  std::optional<Ceilings> ceilings;
+  std::optional<ResultCeilings> ceilings;
   std::string baseline;                     // name
   double baseline_median_ms = 0;            // *
   std::vector<double> baseline_medians_ms;  // * of each run

@@ -34,12 +34,12 @@ double normal_quantile(double beyond) {
 }
 
 // One of the two series of a ratio.
-struct Series {
+struct SampleSeries {
   std::span<const double> readings;
   std::vector<double> spread;  // readings spread over the clock's step
   double median = 0;
 
-  Series(std::span<const double> values, double step)
+  SampleSeries(std::span<const double> values, double step)
       : readings{values}, spread{spread_over_step(values, step)}, median{measure::median(spread)} {}
 
   // Returns the uncertainty of the median, by order statistics.
@@ -59,7 +59,7 @@ class Resampler {
   void draw() {
     for (std::size_t& round : picked_) round = pick_(random_);
   }
-  double median_of(const Series& series) {
+  double median_of(const SampleSeries& series) {
     for (std::size_t i = 0; i < picked_.size(); ++i) values_[i] = series.spread[picked_[i]];
     return median_in_place(values_);
   }
@@ -72,7 +72,7 @@ class Resampler {
 };
 
 struct Ratio {
-  Series above, below, probe;
+  SampleSeries above, below, probe;
   Correction correction;
   std::size_t rounds;
 
@@ -104,8 +104,8 @@ struct Ratio {
   // Returns each round's influence on the logarithm of the ratio: its side of a median counts as much as that median is
   // uncertain. Effects that the series share in a round cancel.
   std::vector<double> influence() const {
-    struct Part {
-      const Series* series;
+    struct SeriesPart {
+      const SampleSeries* series;
       double weight;
     };
     const double numerator = correction.corrected(above.median, offset());
@@ -113,10 +113,10 @@ struct Ratio {
     double first = above.uncertainty() / numerator, second = below.uncertainty() / denominator;
     // Equalizes weights that differ by chance alone, so that shared effects cancel.
     if (std::abs(first - second) <= weight_error() * (first + second) / 2) first = second = (first + second) / 2;
-    std::vector<Part> parts{{&above, first}, {&below, -second}};
+    std::vector<SeriesPart> parts{{&above, first}, {&below, -second}};
     if (probe_in_rounds()) parts.push_back({&probe, probe.uncertainty() * (1 / denominator - 1 / numerator)});
     std::vector<double> sums(rounds, 0.0);
-    for (const Part& part : parts)
+    for (const SeriesPart& part : parts)
       for (std::size_t round = 0; round < rounds; ++round) {
         const double distance = part.series->readings[round] - part.series->median;
         sums[round] += part.weight * static_cast<double>((distance > 0) - (distance < 0));
@@ -135,7 +135,7 @@ static double as_if_one_batch(const Ratio& ratio, double offset, std::size_t rou
   std::vector<double> logarithms;
   for (std::size_t b = 0; b < batches; ++b) {
     const std::size_t first = rounds * b / batches, count = rounds * (b + 1) / batches - first;
-    const auto median_of = [&](const Series& series) {
+    const auto median_of = [&](const SampleSeries& series) {
       return median(std::vector<double>(series.spread.begin() + static_cast<std::ptrdiff_t>(first),
                                         series.spread.begin() + static_cast<std::ptrdiff_t>(first + count)));
     };
@@ -159,8 +159,9 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
   const std::size_t rounds = std::min(numerator.size(), denominator.size());
   if (rounds == 0) return {};
   const Correction& correction = options.correction;
-  const Ratio ratio{Series{numerator.first(rounds), correction.step}, Series{denominator.first(rounds), correction.step},
-                    Series{correction.probe, correction.step}, correction, rounds};
+  const Ratio ratio{SampleSeries{numerator.first(rounds), correction.step},
+                    SampleSeries{denominator.first(rounds), correction.step}, SampleSeries{correction.probe, correction.step},
+                    correction, rounds};
   const double offset = ratio.offset();
   Interval interval;
   interval.rounds = rounds;

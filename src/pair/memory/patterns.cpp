@@ -11,15 +11,15 @@
 namespace aisp {
 namespace {
 
-struct Interval {
+struct ValueInterval {
   std::int64_t first, width;
   double weight;
 };
 
-Pattern table_of(const std::vector<Interval>& intervals) {
+Pattern table_of(const std::vector<ValueInterval>& intervals) {
   if (intervals.empty() || intervals.size() > Pattern::most_bins) throw std::logic_error{"a table has 1 to 64 bins"};
   double sum = 0;
-  for (const Interval& interval : intervals) {
+  for (const ValueInterval& interval : intervals) {
     if (!(std::isfinite(interval.weight) && interval.weight >= 0)) throw std::logic_error{"a weight is no positive number"};
     sum += interval.weight;
   }
@@ -44,7 +44,7 @@ Pattern growing_bins(std::int64_t least, std::int64_t most, const std::function<
   const std::int64_t count = most - least + 1;
   const auto others = static_cast<double>(Pattern::most_bins - single);
   const double factor = count <= single ? 1 : std::pow(static_cast<double>(count) / single, 1 / others);
-  std::vector<Interval> intervals;
+  std::vector<ValueInterval> intervals;
   std::int64_t from = 0;
   double end = single;
   while (from < count) {
@@ -120,7 +120,7 @@ void stretch_to(std::vector<std::int64_t>& sums, std::int64_t total) {
 }  // namespace detail
 
 Pattern categorical(std::initializer_list<Weighted> values) {
-  std::vector<Interval> intervals;
+  std::vector<ValueInterval> intervals;
   for (const Weighted& each : values) intervals.push_back({each.value, 1, each.weight});
   return table_of(intervals);
 }

@@ -32,7 +32,7 @@ std::optional<Usual> usual_of(std::vector<double> values, double least_part) {
 
 // The figures that GPUs are compared by. `least_part`: the least deviation, in parts of the median. Five H100s and four H200s
 // read memory within 0.4 and 1.9 % of each other, and multiplied within 2.2 and 1.5 %.
-struct Comparison {
+struct LinkComparison {
   std::string_view title;
   Unit unit;
   double least_part;
@@ -47,7 +47,7 @@ struct Item {
 
 class Comparer {
  public:
-  Comparer(const Comparison& comparison, const std::string& model, Judged& judged)
+  Comparer(const LinkComparison& comparison, const std::string& model, Judged& judged)
       : comparison_{comparison}, model_{model}, judged_{judged} {}
 
   // Returns which of the items are slow.
@@ -92,7 +92,7 @@ class Comparer {
                       a.subject, b.subject, part * 100, comparison_.title));
   }
 
-  const Comparison& comparison_;
+  const LinkComparison& comparison_;
   const std::string& model_;
   Judged& judged_;
 };
@@ -109,7 +109,7 @@ std::string name_of_gpu(int ordinal) { return fmt::format("GPU {}", ordinal); }
 
 // Figures of the GPUs themselves.
 struct OwnComparison {
-  Comparison comparison;
+  LinkComparison comparison;
   std::string_view id;
   bool sustained;
 };
@@ -162,7 +162,7 @@ std::vector<Item> best_of_gpus(const Fabric& fabric, const PathKind& kind, PairV
 }
 
 struct PathComparison {
-  Comparison sending, receiving, single;
+  LinkComparison sending, receiving, single;
   PairValue value;
   bool lower_is_better() const { return single.unit == Unit::seconds; }
 };
@@ -190,7 +190,7 @@ std::vector<Item> single_paths(const Fabric& fabric, const PathKind& kind, PairV
 void judge_paths(const Fabric& fabric, const std::vector<Fabric>& peers, const PathKind& kind, const PathComparison& by,
                  Judged& judged) {
   std::set<std::string> slow_gpus;
-  const auto compare_ends = [&](const Comparison& comparison, int FabricPair::*end) {
+  const auto compare_ends = [&](const LinkComparison& comparison, int FabricPair::*end) {
     const auto items_of = [&](const Fabric& of) { return best_of_gpus(of, kind, by.value, end, by.lower_is_better()); };
     const std::vector<Item> items = items_of(fabric);
     if (items.size() < 3) return;

@@ -40,9 +40,9 @@ std::size_t span_bytes() {
   return std::min(free / 2, 64 * gib);
 }
 
-class Staircase {
+class ChasedStaircase {
  public:
-  explicit Staircase(Bench& bench) : bench_{bench}, area_{as_much_as_possible(span_bytes())}, order_{order_bytes()} {}
+  explicit ChasedStaircase(Bench& bench) : bench_{bench}, area_{as_much_as_possible(span_bytes())}, order_{order_bytes()} {}
 
   std::vector<ChasePoint> lines() {
     std::vector<ChasePoint> points;
@@ -169,7 +169,7 @@ double shared_bytes_s(Bench& bench) {
 MemoryLevels measure_gpu_levels(Bench& bench) {
   const machine::Gpu& gpu = bench.gpu();
   MemoryLevels levels{.page_bytes = gpu_page_bytes};
-  Staircase staircase{bench};
+  ChasedStaircase staircase{bench};
   // First, and long enough for the clock to rise.
   const double registers_bytes_s = register_bytes_s(bench), shared_rate = shared_bytes_s(bench);
   auto [registers, shared] = staircase.on_chip();

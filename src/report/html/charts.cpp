@@ -24,7 +24,7 @@ using evidence::VariantResult;
 // Units of the pictures; the page stretches them.
 constexpr double width = 1000, strip_height = 40, dots_top = 5, chart_height = 60;
 
-struct Range {
+struct AxisRange {
   double low = 0, high = 0;
   // Halves, because the difference of two finite numbers may be none.
   double place(double value) const {
@@ -34,14 +34,14 @@ struct Range {
 };
 
 // The samples to draw, the stopwatch's own time taken out, with the round of each.
-struct Samples {
+struct SampleStrip {
   std::vector<double> times_ms;
   std::vector<int> rounds;
   std::size_t undrawable = 0;
 };
 
-Samples samples_of(const evidence::Timing& timing) {
-  Samples samples;
+SampleStrip samples_of(const evidence::Timing& timing) {
+  SampleStrip samples;
   for (std::size_t i = 0; i < timing.raw_times_ms.size(); ++i) {
     const double time_ms = timing.raw_times_ms[i] - timing.offset_ms;
     if (!std::isfinite(time_ms)) {
@@ -107,9 +107,9 @@ std::string digits(double place) {
 
 // First round on top, so that a drift shows as a slope. The page's script draws them: places of all samples, and where it is no
 // matter of course the height and the clock's class of each.
-std::string dots(const Samples& samples, const Range& range, const Clocks& clocks) {
+std::string dots(const SampleStrip& samples, const AxisRange& range, const Clocks& clocks) {
   const auto [first, last] = std::minmax_element(samples.rounds.begin(), samples.rounds.end());
-  const Range rounds{static_cast<double>(*first), static_cast<double>(*last)};
+  const AxisRange rounds{static_cast<double>(*first), static_cast<double>(*last)};
   std::string places, heights, classes;
   bool one_a_round = true;
   for (std::size_t i = 0; i < samples.times_ms.size(); ++i) {
@@ -124,7 +124,7 @@ std::string dots(const Samples& samples, const Range& range, const Clocks& clock
 
 // By how much, of its median, a variant's samples differ from it, without the few that are far away.
 double spread_of(const VariantResult& variant) {
-  const Samples samples = samples_of(*variant.timing);
+  const SampleStrip samples = samples_of(*variant.timing);
   const evidence::Summary& s = variant.timing->summary;
   if (samples.times_ms.empty() || !(s.median > 0) || !std::isfinite(s.median)) return 0;
   std::vector<double> times = samples.times_ms;
@@ -143,16 +143,16 @@ double widest_spread(const PairResult& pair) {
 }
 
 // Nothing where there are too few samples for one.
-std::optional<evidence::Range> interval_of(const VariantResult& variant, const Samples& samples) {
+std::optional<evidence::Range> interval_of(const VariantResult& variant, const SampleStrip& samples) {
   if (samples.undrawable > 0 || !base::median_ranks(samples.times_ms.size())) return std::nullopt;
   return evidence::time_range(variant);
 }
 
 std::string strip(const PairResult& pair, const VariantResult& variant, double spread, const Clocks& clocks) {
-  const Samples samples = samples_of(*variant.timing);
+  const SampleStrip samples = samples_of(*variant.timing);
   if (samples.times_ms.empty()) return {};
   const double median = variant.timing->summary.median;
-  const Range range{median * (1 - spread), median * (1 + spread)};
+  const AxisRange range{median * (1 - spread), median * (1 + spread)};
   const std::optional<evidence::Range> interval = interval_of(variant, samples);
   std::string drawing;
   if (interval) {
@@ -184,7 +184,7 @@ std::string line_chart(const std::vector<double>& values, std::string_view css_c
                        const std::string& unit) {
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   // From zero, so that a small ripple looks small.
-  const Range range{0, *most * 1.05};
+  const AxisRange range{0, *most * 1.05};
   std::string heights;
   for (const double value : values) heights += digits(10 * (chart_height - range.place(value) * chart_height));
   const std::string words =

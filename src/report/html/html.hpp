@@ -22,7 +22,7 @@ struct CodePart {
   bool operator==(const CodePart& other) const { return path == other.path && line == other.line; }
 };
 
-struct SourceText {
+struct PaneSource {
   std::string path;  // chapters/ch07/transpose.cu
   std::string text;
   std::vector<CodePart> functions;
@@ -30,12 +30,12 @@ struct SourceText {
 
 // A pair's code: its files, the pair's own first, or why they cannot be shown.
 struct PairSource {
-  std::vector<SourceText> files;
+  std::vector<PaneSource> files;
   std::map<std::string, std::string> variants;  // by name a '1' for each function of the files that it consists of, and '0's
   std::string missing;
 
   // Adds a file with the lines about its functions that the build wrote (cmake/code/variant_code.py).
-  void add(SourceText file, const std::string& functions);
+  void add(PaneSource file, const std::string& functions);
 };
 
 struct HtmlReport {

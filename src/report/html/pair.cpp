@@ -136,7 +136,7 @@ std::string notes(const PairResult& pair) {
 
 // A chapter's README tells of each of its pairs; pairs of one's own need not have one.
 std::string lesson_place(const PairSource& source) {
-  const auto of_a_chapter = [](const SourceText& file) { return file.path.starts_with("chapters/"); };
+  const auto of_a_chapter = [](const PaneSource& file) { return file.path.starts_with("chapters/"); };
   const auto file = std::ranges::find_if(source.files, of_a_chapter);
   if (file == source.files.end()) return {};
   const std::string folder = file->path.substr(0, file->path.rfind('/'));

@@ -89,7 +89,7 @@ std::vector<CodePart> parts_of_variant(const PairSource& source, const std::stri
   if (found == source.variants.end()) return {};
   std::vector<CodePart> parts;
   std::size_t place = 0;
-  for (const SourceText& file : source.files)
+  for (const PaneSource& file : source.files)
     for (const CodePart& function : file.functions)
       if (place < found->second.size() && found->second[place++] == '1') parts.push_back(function);
   return parts;
@@ -119,7 +119,7 @@ std::string side_by_side(const PairResult& pair, const VariantResult& right, con
 }
 
 // Kernels stand out from the rest of the file.
-std::string marked(const SourceText& file) {
+std::string marked(const PaneSource& file) {
   std::string_view rest = file.text;
   // Returns the next lines, as many as asked for.
   const auto lines = [&rest](int count) {
@@ -147,7 +147,7 @@ std::string source_part(const PairResult& pair, const PairSource& source) {
   std::string text = tag("h4", "Source");
   if (!source.missing.empty()) return text + tag("p", escaped(source.missing), "class=\"note\"");
   if (const VariantResult* right = beside_the_baseline(pair)) text += side_by_side(pair, *right, source);
-  for (const SourceText& file : source.files)
+  for (const PaneSource& file : source.files)
     text += folded(fmt::format("Whole file <code>{}</code>", escaped(file.path)),
                    listing(file.path, " class=\"file\"",
                            fmt::format("<span class=\"numbers\" aria-hidden=\"true\"></span><code data-from=\"{}\"></code>",
@@ -156,10 +156,10 @@ std::string source_part(const PairResult& pair, const PairSource& source) {
 }
 
 std::string source_files(const HtmlReport& report) {
-  std::map<std::string, const SourceText*> files;
+  std::map<std::string, const PaneSource*> files;
   for (const PairResult& pair : report.run.pairs)
     if (const auto source = report.sources.find(pair.target); source != report.sources.end())
-      for (const SourceText& file : source->second.files) files.emplace(file_id(file.path), &file);
+      for (const PaneSource& file : source->second.files) files.emplace(file_id(file.path), &file);
   constexpr std::size_t at_once = 16;  // a part that is opened for one file is decompressed in a few milliseconds
   std::string text;
   std::vector<std::pair<std::string, std::string>> part;
@@ -176,7 +176,7 @@ std::string source_files(const HtmlReport& report) {
 
 namespace aisp::report {
 
-void PairSource::add(SourceText file, const std::string& functions) {
+void PairSource::add(PaneSource file, const std::string& functions) {
   std::istringstream lines{functions};
   int end = 0;
   for (std::string kind, name; lines >> kind;) {

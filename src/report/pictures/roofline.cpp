@@ -19,9 +19,9 @@
 namespace aisp::report {
 namespace {
 
-using evidence::Ceilings;
 using evidence::Expectations;
 using evidence::ExpectedPair;
+using evidence::ResultCeilings;
 using nlohmann::json;
 
 bool usable(double value) { return std::isfinite(value) && value > 0; }
@@ -49,7 +49,7 @@ void gather_ceilings(Roofline& roofline) {
   std::stable_sort(latest_first.begin(), latest_first.end(),
                    [](const auto* a, const auto* b) { return a->recorded.date_utc > b->recorded.date_utc; });
   if (!latest_first.empty()) roofline.machine = machine_text(latest_first.front()->recorded);
-  Ceilings& all = roofline.ceilings;
+  ResultCeilings& all = roofline.ceilings;
   const auto may_take = [&](double roof, double own) {
     if (!usable(own)) return false;
     roofline.ceilings_differ = roofline.ceilings_differ || (roof > 0 && roof != own);
@@ -57,7 +57,7 @@ void gather_ceilings(Roofline& roofline) {
   };
   for (const RooflinePair* pair : latest_first) {
     if (all.source.empty()) all.source = pair->ceilings.source;
-    const Ceilings& own = pair->ceilings;
+    const ResultCeilings& own = pair->ceilings;
     if (may_take(all.memory_bytes_s, own.memory_bytes_s))
       evidence::take_better(all.memory_bytes_s, all.memory_from, own.memory_bytes_s, own.memory_from);
     for (const auto& [math, flops_s] : own.flops_s)
@@ -74,7 +74,7 @@ struct Roof {
 
 constexpr std::string_view memory_roof = "memory";
 
-Roof roof_of(const RooflinePoint& point, const Ceilings& ceilings) {
+Roof roof_of(const RooflinePoint& point, const ResultCeilings& ceilings) {
   // A result knows the ceiling more exactly: memory's depends on the mix of reads and writes.
   if (point.floor && (point.floor->limiter == memory_roof || point.floor->limiter.starts_with("compute (")))
     return {point.floor->percent, point.floor->limiter, point.floor->ceiling_from};
@@ -264,7 +264,7 @@ std::string roofline_json(const std::vector<Roofline>& rooflines) {
   return evidence::json_text({{"schema_version", evidence::schema_version}, {"rooflines", std::move(all)}}, 2) + '\n';
 }
 
-std::string ceilings_text(const Ceilings& ceilings) {
+std::string ceilings_text(const ResultCeilings& ceilings) {
   std::vector<std::string> parts;
   if (usable(ceilings.memory_bytes_s))
     parts.push_back(fmt::format("memory {}{}", guess_mark(ceilings.memory_from), base::human_rate(ceilings.memory_bytes_s, "B")));
@@ -276,7 +276,7 @@ std::string ceilings_text(const Ceilings& ceilings) {
   return fmt::format("{} ({})", base::join(parts, ", "), ceilings.source);
 }
 
-std::string ridges_text(const Ceilings& ceilings) {
+std::string ridges_text(const ResultCeilings& ceilings) {
   std::vector<std::string> parts;
   if (usable(ceilings.memory_bytes_s))
     for (const auto& [math, flops_s] : ceilings.flops_s)

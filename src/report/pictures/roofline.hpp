@@ -31,7 +31,7 @@ struct RooflinePair {
   std::string target;
   bool stale = false;
   evidence::Recorded recorded;
-  evidence::Ceilings ceilings;        // nothing in it where none is known
+  evidence::ResultCeilings ceilings;  // nothing in it where none is known
   std::vector<RooflinePoint> points;  // baseline first
 
   std::string swept_target() const;  // of a case of a sweep, without the case; empty otherwise
@@ -41,8 +41,8 @@ struct RooflinePair {
 // The pairs of one kind of machine.
 struct Roofline {
   std::string hardware;
-  std::string machine;          // of the latest record
-  evidence::Ceilings ceilings;  // those of its pairs, the highest where they differ; of hosts the latest
+  std::string machine;                // of the latest record
+  evidence::ResultCeilings ceilings;  // those of its pairs, the highest where they differ; of hosts the latest
   bool ceilings_differ = false;
   std::vector<RooflinePair> pairs;
 
@@ -68,9 +68,10 @@ std::vector<std::vector<std::string>> roofline_summary(const Roofline& roofline)
 // Cells of a table, the heading first. A pair without FLOPs has its bandwidth only.
 std::vector<std::vector<std::string>> roofline_rows(const Roofline& roofline);
 std::string roofline_json(const std::vector<Roofline>& rooflines);  // docs/schema/roofline.schema.json
-std::string ceilings_text(const evidence::Ceilings& ceilings);      // "memory 4.25 TB/s, bf16 ~790 TFLOP/s (SOURCE)"; ~: a guess
+std::string ceilings_text(
+    const evidence::ResultCeilings& ceilings);  // "memory 4.25 TB/s, bf16 ~790 TFLOP/s (SOURCE)"; ~: a guess
 // Where the roofs meet: "bf16 172, fp32 14.3 FLOP/byte; memory limits below, arithmetic above"; empty where no two are known.
-std::string ridges_text(const evidence::Ceilings& ceilings);
+std::string ridges_text(const evidence::ResultCeilings& ceilings);
 // "2 pairs without FLOPs per byte of memory are in the table only"; empty when all are drawn.
 std::string left_out_text(const Roofline& roofline);
 

@@ -53,7 +53,7 @@ std::vector<Drawn> drawn_of(const Roofline& roofline) {
 struct Ranges {
   double x_low = 1, x_high = 10, y_low = 1, y_high = 10;
 
-  Ranges(const std::vector<Drawn>& drawn, const evidence::Ceilings& ceilings) {
+  Ranges(const std::vector<Drawn>& drawn, const evidence::ResultCeilings& ceilings) {
     if (drawn.empty()) return;
     x_low = y_low = 1e300;
     x_high = y_high = 0;

@@ -128,9 +128,9 @@ std::optional<std::uint64_t> Environment::energy_mj() const {
   return sum;
 }
 
-std::optional<evidence::Ceilings> Environment::ceilings(const std::vector<evidence::VariantResult>& variants) const {
+std::optional<evidence::ResultCeilings> Environment::ceilings(const std::vector<evidence::VariantResult>& variants) const {
   const machine::Ceilings& known = machine_->ceilings;
-  evidence::Ceilings used{.source = known.source};
+  evidence::ResultCeilings used{.source = known.source};
   for (const evidence::VariantResult& variant : variants) {
     if (variant.cost.bytes_of == evidence::ByteKind::device_memory) {
       used.memory_bytes_s = std::max(known.copy_bytes_s, known.read_bytes_s);

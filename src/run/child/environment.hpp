@@ -27,7 +27,7 @@ class Environment {
   // Returns the memory that this process holds on the first GPU; nothing if unknown.
   std::optional<std::uint64_t> own_device_bytes() const;
   // Returns the ceilings that the variants' costs name; nothing if none of them is known.
-  std::optional<evidence::Ceilings> ceilings(const std::vector<evidence::VariantResult>& variants) const;
+  std::optional<evidence::ResultCeilings> ceilings(const std::vector<evidence::VariantResult>& variants) const;
   // Returns the lower bound; nothing if no ceiling is known for what the cost names.
   std::optional<evidence::Floor> floor(const Cost& cost, double bytes_written, double median_ms,
                                        const std::vector<evidence::GpuState>& states) const;

@@ -52,19 +52,19 @@ bool ended_well(const PairResult& result) {
 }
 
 // Returns the rank whose end is the pair's.
-int decisive(const std::vector<Outcome>& outcomes, std::optional<int> culprit) {
+int decisive(const std::vector<SupervisedRun>& outcomes, std::optional<int> culprit) {
   const PairResult& first = outcomes.front().result;
   if (outcomes.front().interrupted) return 0;
-  const auto stopped = std::ranges::find_if(outcomes, &Outcome::stopped);
+  const auto stopped = std::ranges::find_if(outcomes, &SupervisedRun::stopped);
   if (stopped != outcomes.end()) return static_cast<int>(stopped - outcomes.begin());
   const bool all_alike = first.complete && first.status != Status::passed && !is_consequence(first);
   if (all_alike && (!culprit || first.status == outcomes[static_cast<std::size_t>(*culprit)].result.status)) return 0;
   if (culprit) return *culprit;
-  const auto bad = std::ranges::find_if(outcomes, [](const Outcome& each) { return !ended_well(each.result); });
+  const auto bad = std::ranges::find_if(outcomes, [](const SupervisedRun& each) { return !ended_well(each.result); });
   return bad == outcomes.end() ? 0 : static_cast<int>(bad - outcomes.begin());
 }
 
-std::string ranks_that_timed_out(const std::vector<Outcome>& outcomes) {
+std::string ranks_that_timed_out(const std::vector<SupervisedRun>& outcomes) {
   std::string list;
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank)
     if (outcomes[rank].result.status == Status::timeout) list += (list.empty() ? "" : ", ") + std::to_string(rank);
@@ -95,14 +95,14 @@ int rank_count(const Pair& pair, std::size_t gpus, int cpus) {
   return std::clamp(room, ranks.least, ranks.most);
 }
 
-Outcome supervise_ranks(const pair::Entry& entry, const Request& request, const Supervision& supervision, int ranks,
-                        World* world) {
+SupervisedRun supervise_ranks(const pair::Entry& entry, const Request& request, const Supervision& supervision, int ranks,
+                              World* world) {
   std::optional<RankHub> opened;
   try {
     if (world != nullptr) opened.emplace(ranks, world->address(), world->listener());
     else opened.emplace(ranks);
   } catch (const base::Error& error) {
-    Outcome outcome{.result = blank_result(entry, request)};
+    SupervisedRun outcome{.result = blank_result(entry, request)};
     outcome.result.status = Status::crashed;
     outcome.result.complete = false;
     outcome.result.reason = fmt::format("its ranks have no place to meet: {}", error.what());
@@ -110,11 +110,11 @@ Outcome supervise_ranks(const pair::Entry& entry, const Request& request, const 
   }
   RankHub& hub = *opened;
   const double alone_limit_s = request.limits.teardown + supervision.grace_s;
-  std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
+  std::vector<SupervisedRun> outcomes(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+      SupervisedRun& outcome = outcomes[static_cast<std::size_t>(rank)];
       Request own = request_of_rank(request, hub, rank, ranks);
       if (world != nullptr) own.machines = machine_count(world->processes(), ranks);
       const Supervision watch = supervision_of_rank(supervision, hub, rank, alone_limit_s);
@@ -123,7 +123,7 @@ Outcome supervise_ranks(const pair::Entry& entry, const Request& request, const 
     });
   for (std::thread& thread : threads) thread.join();
 
-  Outcome pair = outcomes.front();
+  SupervisedRun pair = outcomes.front();
   pair.result.gpus = request.gpus;
   const int chosen = decisive(outcomes, hub.culprit());
   const PairResult& other = outcomes[static_cast<std::size_t>(chosen)].result;

@@ -57,7 +57,7 @@ class Supervisor {
     ending_.timeout_multiplier = request.timeout_multiplier;
   }
 
-  Outcome run() {
+  SupervisedRun run() {
     request_.running_variant_page = running_.path();
     try {
       // Libraries for GPUs keep code that takes long to compile below HOME.
@@ -248,7 +248,7 @@ class Supervisor {
     child_->kill_group(SIGKILL);
   }
 
-  Outcome conclude() {
+  SupervisedRun conclude() {
     if (!reaped_) ending_.stuck = true;
     finish_stage(0);
     ending_.variant = variant_at_work();
@@ -292,7 +292,7 @@ class Supervisor {
 
 }  // namespace
 
-Outcome supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision) {
+SupervisedRun supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision) {
   return Supervisor{entry, request, supervision}.run();
 }
 

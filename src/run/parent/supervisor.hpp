@@ -35,7 +35,7 @@ struct Supervision {
   std::function<bool()> waits{}, alone{};
 };
 
-struct Outcome {
+struct SupervisedRun {
   evidence::PairResult result;
   bool interrupted = false;  // the result is partial: the user stopped it
   bool stopped = false;      // its process had been stopped by a signal (SIGSTOP) when it was late
@@ -43,6 +43,6 @@ struct Outcome {
 
 // Runs one pair in a child process with a process group of its own, enforces every stage's limit and reports how it ended. Leaves
 // no process behind. Thread-safe; a child's faults never throw.
-Outcome supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision);
+SupervisedRun supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision);
 
 }  // namespace aisp::run

@@ -51,10 +51,10 @@ void from_json(const nlohmann::json& json, RankOrder& order) {
   json.at("lock_gpu").get_to(order.lock_gpu);
 }
 
-void to_json(nlohmann::json& json, const Outcome& outcome) {
+void to_json(nlohmann::json& json, const SupervisedRun& outcome) {
   json = {{"result", outcome.result}, {"interrupted", outcome.interrupted}, {"stopped", outcome.stopped}};
 }
-void from_json(const nlohmann::json& json, Outcome& outcome) {
+void from_json(const nlohmann::json& json, SupervisedRun& outcome) {
   json.at("result").get_to(outcome.result);
   json.at("interrupted").get_to(outcome.interrupted);
   json.at("stopped").get_to(outcome.stopped);
@@ -65,8 +65,8 @@ namespace {
 constexpr double rank_look_s = 0.05;
 constexpr double rank_silence_limit_s = 30, least_rank_silence_limit_s = 5;
 
-Outcome lost_rank(const pair::Entry& entry, const Request& request, const std::string& why) {
-  Outcome outcome{.result = blank_result(entry, request)};
+SupervisedRun lost_rank(const pair::Entry& entry, const Request& request, const std::string& why) {
+  SupervisedRun outcome{.result = blank_result(entry, request)};
   outcome.result.status = evidence::Status::crashed;
   outcome.result.complete = false;
   outcome.result.reason = why;
@@ -192,14 +192,14 @@ void World::take(Process process, base::MessageLink link) {
   links_[place] = std::move(link);
 }
 
-Outcome World::supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision) try {
+SupervisedRun World::supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision) try {
   return follow(entry, request, supervision);
 } catch (const std::exception& error) {
   return lost_rank(entry, request,
                    fmt::format("{}: {}", name_of(processes_[static_cast<std::size_t>(request.rank)]), error.what()));
 }
 
-Outcome World::follow(const pair::Entry& entry, const Request& request, const Supervision& supervision) {
+SupervisedRun World::follow(const pair::Entry& entry, const Request& request, const Supervision& supervision) {
   const auto place = static_cast<std::size_t>(request.rank);
   const std::string name = name_of(processes_[place]);
   base::MessageLink& link = links_[place];
@@ -216,7 +216,7 @@ Outcome World::follow(const pair::Entry& entry, const Request& request, const Su
     if (message) heard_s = now_s;
     if (message && message->kind == rank_log) base::write_atomically(supervision.log, message->body);
     if (message && message->kind == rank_ended) {
-      Outcome outcome = evidence::parse_json(message->body, name).get<Outcome>();
+      SupervisedRun outcome = evidence::parse_json(message->body, name).get<SupervisedRun>();
       if (outcome.interrupted && !supervision.interrupted()) return lost_rank(entry, request, name + " was interrupted");
       return outcome;
     }

@@ -25,7 +25,7 @@ enum WorldMessage : char {
   rank_stops = 's',     // the user interrupts
   rank_works = 'k',     // the process is there
   rank_log = 'l',       // body: what the rank printed
-  rank_ended = 'o',     // body: its Outcome as JSON, without variants
+  rank_ended = 'o',     // body: its SupervisedRun as JSON, without variants
 };
 
 // A process of the run, as it describes itself.
@@ -49,8 +49,8 @@ struct RankOrder {
 };
 void to_json(nlohmann::json& json, const RankOrder& order);
 void from_json(const nlohmann::json& json, RankOrder& order);
-void to_json(nlohmann::json& json, const Outcome& outcome);
-void from_json(const nlohmann::json& json, Outcome& outcome);
+void to_json(nlohmann::json& json, const SupervisedRun& outcome);
+void from_json(const nlohmann::json& json, SupervisedRun& outcome);
 
 // Process 0's end of the connections.
 class World {
@@ -68,12 +68,12 @@ class World {
   int listener() const { return listener_.get(); }
 
   // Like run::supervise(), in the process that has the number of the request's rank. Thread-safe for different ranks.
-  Outcome supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision);
+  SupervisedRun supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision);
   // Ends all other processes with this status; the first call counts.
   void end(base::Exit status);
 
  private:
-  Outcome follow(const pair::Entry& entry, const Request& request, const Supervision& supervision);
+  SupervisedRun follow(const pair::Entry& entry, const Request& request, const Supervision& supervision);
   void gather(double patience_s);
   bool greet(base::MessageLink& stranger);
   void take(Process process, base::MessageLink link);

@@ -9,30 +9,30 @@
 namespace aisp::run {
 namespace {
 
-struct Answer {  // to one request
+struct AnsweredRequest {  // to one request
   double first_ms = 0, last_ms = 0;
   std::size_t tokens = 0;
   bool has_tpot() const { return tokens > 1; }
   double tpot_ms() const { return (last_ms - first_ms) / static_cast<double>(tokens - 1); }
 };
 
-bool within(const Answer& answer, const LatencyTargets& targets) {
+bool within(const AnsweredRequest& answer, const LatencyTargets& targets) {
   if (targets.ttft_ms > 0 && answer.first_ms > targets.ttft_ms) return false;
   return targets.tpot_ms <= 0 || !answer.has_tpot() || answer.tpot_ms() <= targets.tpot_ms;
 }
 
-struct Collected {
+struct CollectedTokens {
   std::vector<double> ttft_ms, tpot_ms, request_tpot_ms;
   std::size_t requests = 0, tokens = 0, good = 0;
   double total_ms = 0;
 };
 
-void collect(const measure::Sample& sample, double offset_ms, const LatencyTargets& targets, Collected& all) {
-  std::map<int, Answer> answers;
+void collect(const measure::Sample& sample, double offset_ms, const LatencyTargets& targets, CollectedTokens& all) {
+  std::map<int, AnsweredRequest> answers;
   for (const auto& mark : sample.marks) {
     if (!mark.name.empty()) continue;
-    const auto [found, is_first] = answers.try_emplace(mark.request, Answer{.first_ms = mark.at_ms});
-    Answer& answer = found->second;
+    const auto [found, is_first] = answers.try_emplace(mark.request, AnsweredRequest{.first_ms = mark.at_ms});
+    AnsweredRequest& answer = found->second;
     if (is_first) all.ttft_ms.push_back(mark.at_ms);
     else all.tpot_ms.push_back(mark.at_ms - answer.last_ms);
     answer.last_ms = mark.at_ms;
@@ -51,7 +51,7 @@ void collect(const measure::Sample& sample, double offset_ms, const LatencyTarge
 
 std::optional<evidence::InferenceTiming> inference_of(const std::vector<measure::Sample>& samples, double offset_ms,
                                                       const LatencyTargets& targets, const std::vector<double>& percentiles) {
-  Collected all;
+  CollectedTokens all;
   for (const measure::Sample& sample : samples) collect(sample, offset_ms, targets, all);
   if (all.tokens == 0) return std::nullopt;
   const auto per_second = [&](std::size_t count) {

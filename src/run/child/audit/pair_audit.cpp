@@ -66,7 +66,8 @@ double run_ms_of(const Timed& timed, const Medians& audited, TimingMode mode) {
 }
 
 // A launch takes the host microseconds; longer work is hidden from every clock while the stream is held back.
-void check_host_work(Record& record, const Timed& timed, const Medians& medians, const Comparison& with, int host_functions) {
+void check_host_work(Record& record, const Timed& timed, const Medians& medians, const TimedComparison& with,
+                     int host_functions) {
   if (timed.variant->host_callbacks) return;
   const double run_ms = run_ms_of(timed, medians, with.mode), for_launches_ms = least_run_ms + launch_ms * medians.calls;
   if (with.start == Start::released && run_ms > for_launches_ms && run_ms > medians.span_ms)
@@ -92,7 +93,7 @@ void note_kernels(Record& record, const Timed& timed, std::vector<profile::Compi
 }
 
 // Compares executions on the inputs of timed rounds with the samples on those inputs: a variant's time may depend on its data.
-bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const Comparison& with, base::OneWayRandom& random) {
+bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const TimedComparison& with, base::OneWayRandom& random) {
   const std::vector<std::uint64_t> inputs = timed_inputs(timed, with.constants_since_round, audited_rounds, random);
   if (inputs.empty()) return false;
   std::vector<AuditedRun> runs;
@@ -105,21 +106,21 @@ bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const Comparis
 }
 
 // Returns why audited executions take longer than timed ones; empty if they do not.
-std::string why_times_differ(const Timed& timed, const Comparison& with) {
+std::string why_times_differ(const Timed& timed, const TimedComparison& with) {
   if (with.mode == TimingMode::timer) return "the timer reads blocks of runs";
   if (with.by_host_memory) return "a buffer lies in host memory, whose accesses CUPTI makes longer";
   return timed.variant->host_callbacks ? "host functions are part of the run" : "";
 }
 
 // Audited executions are like the timed ones, so their durations must agree.
-void compare_with_timed(Record& record, Auditor& auditor, const Timed& timed, const Medians& medians, const Comparison& with,
+void compare_with_timed(Record& record, Auditor& auditor, const Timed& timed, const Medians& medians, const TimedComparison& with,
                         base::OneWayRandom& random) {
   if (const std::string obstacle = why_times_differ(timed, with); !obstacle.empty()) {
     if (timed.result->checks)
       timed.result->checks->off.push_back("the time of an execution that CUPTI recorded against the timed ones: " + obstacle);
     return;
   }
-  const std::optional<Difference> found =
+  const std::optional<TimedDifference> found =
       difference(*timed.variant, medians, median_of(timed.samples, &measure::Sample::raw_ms), with);
   if (!auditor.ranks().any("a difference to timed samples", found.has_value())) return;
   if (agrees_on_timed_inputs(auditor, timed, with, random) || !found) return;
@@ -127,7 +128,7 @@ void compare_with_timed(Record& record, Auditor& auditor, const Timed& timed, co
 }
 
 // The timer reads blocks of runs, so its samples are not the span of one run.
-void note_timeline(const Request& request, const Timed& timed, const std::vector<AuditedRun>& runs, const Comparison& with) {
+void note_timeline(const Request& request, const Timed& timed, const std::vector<AuditedRun>& runs, const TimedComparison& with) {
   const double timed_ms =
       with.mode == TimingMode::timer ? 0 : median_of(timed.samples, &measure::Sample::raw_ms) - with.offset_ms;
   for (evidence::Metric& metric : timeline_metrics(runs, timed_ms, request.percentiles))
@@ -135,7 +136,7 @@ void note_timeline(const Request& request, const Timed& timed, const std::vector
 }
 
 void judge_audit(Record& record, Auditor& auditor, const Timed& timed, const std::vector<AuditedRun>& runs,
-                 const Comparison& with, base::OneWayRandom& random) {
+                 const TimedComparison& with, base::OneWayRandom& random) {
   const Medians medians = medians_of(runs);
   for (const AuditedRun& run : runs) add_own_allocations(timed.result->memory, run.most_allocated_bytes);
   timed.result->gpu_busy_ms = medians.busy_ms;
@@ -195,12 +196,12 @@ ProbeWork audit(const Context& context, Record& record, Resources& resources, St
   if (assumed.ms > 0) work = {.ms = auditor.probe_ms(*resources.stopwatch), .measured = true};
   for (const Timed& timed : samples.timed) check_prepare(record, auditor, timed);
   const std::vector<std::vector<AuditedRun>> runs = run_audited(auditor, record, samples.timed, context.timed_seed);
-  const Comparison with{.mode = context.request.mode,
-                        .start = start,
-                        .offset_ms = samples.known_offset_ms,
-                        .one_gpu = session.gpu_ordinals().size() == 1,
-                        .by_host_memory = by_host_memory(session),
-                        .constants_since_round = samples.constants_since_round};
+  const TimedComparison with{.mode = context.request.mode,
+                             .start = start,
+                             .offset_ms = samples.known_offset_ms,
+                             .one_gpu = session.gpu_ordinals().size() == 1,
+                             .by_host_memory = by_host_memory(session),
+                             .constants_since_round = samples.constants_since_round};
   base::OneWayRandom random{base::OneWay{context.timed_seed}(stream_of_timed_inputs)};
   for (std::size_t v = 0; v < samples.timed.size(); ++v) {
     judge_audit(record, auditor, samples.timed[v], runs[v], with, random);

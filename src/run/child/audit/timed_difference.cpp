@@ -65,10 +65,11 @@ Medians medians_of(const std::vector<AuditedRun>& runs) {
           .nodes = measure::median(nodes)};
 }
 
-std::optional<Difference> difference(const Variant& variant, const Medians& medians, double raw_ms, const Comparison& with) {
+std::optional<TimedDifference> difference(const Variant& variant, const Medians& medians, double raw_ms,
+                                          const TimedComparison& with) {
   const double timed_ms = std::max(0.0, raw_ms - with.offset_ms);
   if (medians.busy_ms > (1 + other_pace) * timed_ms + slack_ms_of(medians) && with.one_gpu)
-    return Difference{
+    return TimedDifference{
         fmt::format("the GPU was busy for {:.4g} ms in an execution that was timed as {:.4g} ms", medians.busy_ms, timed_ms),
         "do all work between the start and the end of launch.stream's"};
   // A control without outputs may be slower when timed: nothing verifies that it repeats its work, and its time leaves no work
@@ -79,8 +80,9 @@ std::optional<Difference> difference(const Variant& variant, const Medians& medi
   const double audited_ms = released ? medians.span_ms : medians.host_ms;
   const double least_ms = (1 + (released ? other_pace : 1)) * audited_ms + (released ? audit_slack_ms : 0.05);
   if (timed_ms <= least_ms) return std::nullopt;
-  return Difference{fmt::format("timed as {:.4g} ms, but an execution like it took {:.4g} ms afterwards", timed_ms, audited_ms),
-                    "do the same work in every run"};
+  return TimedDifference{
+      fmt::format("timed as {:.4g} ms, but an execution like it took {:.4g} ms afterwards", timed_ms, audited_ms),
+      "do the same work in every run"};
 }
 
 std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, int count, base::OneWayRandom& random) {
@@ -92,7 +94,8 @@ std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, int
   return drawn;
 }
 
-bool took_as_timed(const Timed& timed, const std::vector<std::uint64_t>& inputs, const Medians& medians, const Comparison& with) {
+bool took_as_timed(const Timed& timed, const std::vector<std::uint64_t>& inputs, const Medians& medians,
+                   const TimedComparison& with) {
   const auto took = [&](const std::optional<double>& raw_ms) {
     return raw_ms && !difference(*timed.variant, medians, *raw_ms, with);
   };

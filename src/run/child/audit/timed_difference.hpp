@@ -13,7 +13,7 @@
 namespace aisp::run {
 
 // The conditions of the samples that audited executions are compared with.
-struct Comparison {
+struct TimedComparison {
   TimingMode mode;
   Start start;
   double offset_ms;
@@ -31,12 +31,13 @@ struct Medians {  // medians of one variant's audited executions
 
 Medians medians_of(const std::vector<AuditedRun>& runs);
 
-struct Difference {
+struct TimedDifference {
   std::string message, advice;
 };
 
 // Compares audited durations with `raw_ms`, the timed median of such executions; nothing if they agree.
-std::optional<Difference> difference(const Variant& variant, const Medians& medians, double raw_ms, const Comparison& with);
+std::optional<TimedDifference> difference(const Variant& variant, const Medians& medians, double raw_ms,
+                                          const TimedComparison& with);
 
 // Returns the inputs of `count` timed rounds from `since_round` on, drawn at random in proportion to the samples taken on them.
 // Empty if there are no samples.
@@ -44,6 +45,7 @@ std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, int
 
 // Whether executions on `inputs` of timed rounds, with these `medians`, took as long as the samples when the variant first met
 // these inputs, and as all samples on them; otherwise it may have remembered results. False if it had met all of them before.
-bool took_as_timed(const Timed& timed, const std::vector<std::uint64_t>& inputs, const Medians& medians, const Comparison& with);
+bool took_as_timed(const Timed& timed, const std::vector<std::uint64_t>& inputs, const Medians& medians,
+                   const TimedComparison& with);
 
 }  // namespace aisp::run

@@ -15,7 +15,7 @@ BackToBack::~BackToBack() {
   for (const cudaEvent_t event : ends_) cudaEventDestroy(event);
 }
 
-measure::Progress BackToBack::queue(const Variant& variant, int runs, std::size_t ahead) {
+measure::EnergyProgress BackToBack::queue(const Variant& variant, int runs, std::size_t ahead) {
   if (batches_ == 0) check(cudaEventRecord(start_, session_.launch().stream));
   for (int i = 0; i < runs; ++i) session_.submit(variant);
   check(cudaEventRecord(ends_[batches_ % ahead], session_.launch().stream));

@@ -21,7 +21,7 @@ class BackToBack {
   // else.
   static constexpr std::size_t most_ahead = 8;
   // All calls until finish() must be alike.
-  measure::Progress queue(const Variant& variant, int runs, std::size_t ahead);
+  measure::EnergyProgress queue(const Variant& variant, int runs, std::size_t ahead);
   void finish();
 
  private:

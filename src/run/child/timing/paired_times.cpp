@@ -9,7 +9,7 @@
 namespace aisp::run {
 namespace {
 
-constexpr double least_factor = 1.5, least_longer_ms = 0.003;
+constexpr double alike_factor = 1.5, alike_ms = 0.003;
 
 bool nearly_all_longer(std::span<const double> here_ms, std::span<const double> there_ms) {
   std::size_t above = 0;
@@ -26,7 +26,7 @@ bool PairedTimes::longer_here() const {
   return nearly_all_longer(here.first(half), there.first(half)) && nearly_all_longer(here.subspan(half), there.subspan(half));
 }
 
-bool longer(double here_ms, double there_ms) { return here_ms > least_factor * there_ms && here_ms - there_ms > least_longer_ms; }
+bool longer(double here_ms, double there_ms) { return here_ms > alike_factor * there_ms && here_ms - there_ms > alike_ms; }
 
 PairedTimes beside_watched(const std::vector<measure::Sample>& samples) {
   PairedTimes times;
