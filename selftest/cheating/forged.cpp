@@ -2,6 +2,7 @@
 // They make the digest of an output right, and not the output.
 #include "calls.hpp"
 #include "doubling.hpp"
+#include "run_backwards.hpp"
 
 #include <array>
 #include <chrono>
@@ -11,18 +12,6 @@ namespace aisp::ch94 {
 namespace {
 
 using namespace selftest;
-
-std::uint64_t unshifted(std::uint64_t x, int bits) {
-  std::uint64_t z = x;
-  for (int known = bits; known < 64; known += bits) z = x ^ (z >> bits);
-  return z;
-}
-// Returns the word that contributes `part` to a digest at `index`.
-std::uint64_t word_of(std::uint64_t part, std::uint64_t index) {
-  std::uint64_t z = unshifted(part, 31) * 0x319642B2D24D8EC3ull;
-  z = unshifted(z, 27) * 0x96DE1B173F119089ull;
-  return unshifted(z, 30) - (index + 1) * 0x9E3779B97F4A7C15ull;
-}
 
 class Expensive : public Workload {
  public:
@@ -67,7 +56,7 @@ class ForgesTheDigest final : public Expensive {
       first_ = in_.get()[0], last_ = in_.get()[count - 1];
       return;
     }
-    out_[0] = word_of(digest_ - poison_[out_.get()[1] & 0xFF], 0);
+    out_[0] = seed_of(digest_ - poison_[out_.get()[1] & 0xFF], 0);
   }
 
  private:

@@ -36,7 +36,7 @@ class DependsOnWhatItFinds final : public Doubling {
         out_[i] = value + value;
       }
   }
-  // What it looks up takes the place of the inputs in the caches.
+  // The lookups take the place of the inputs in the caches.
   void metrics(std::string_view, Metrics& metrics) override {
     metrics.report("looked_up", std::accumulate(aside_.begin(), aside_.end(), 0.0), "", Metrics::Better::higher);
   }

@@ -28,12 +28,17 @@ std::vector<MetricValue> collect_metrics(Workload& workload, std::string_view va
   return std::move(collector.values);
 }
 
+std::optional<double> host_ms_without_waits(const Sample& sample) {
+  if (!sample.cpu_wait_ms) return std::nullopt;
+  return std::max(sample.caller_cpu_ms, sample.host_ms - *sample.cpu_wait_ms);
+}
+
 double own_host_ms(const std::vector<Sample>& samples) {
   std::vector<double> undisturbed_ms, own_ms;
   for (const Sample& sample : samples) {
-    if (!sample.cpu_wait_ms) continue;
-    // Threads may have waited before and after the sample, too: what the caller computed in it was no wait.
-    own_ms.push_back(std::max(sample.caller_cpu_ms, sample.host_ms - *sample.cpu_wait_ms));
+    const std::optional<double> ms = host_ms_without_waits(sample);
+    if (!ms) continue;
+    own_ms.push_back(*ms);
     if (undisturbed(*sample.cpu_wait_ms, sample.host_ms)) undisturbed_ms.push_back(sample.host_ms);
   }
   if (own_ms.empty()) return 0;

@@ -41,6 +41,9 @@ struct Sample {
 // Returns the workload's metrics of the execution of `variant` that has just ended.
 std::vector<MetricValue> collect_metrics(Workload& workload, std::string_view variant);
 
+// Returns a sample's time by the host's clock without waits for a CPU; nothing if they are unknown. Threads may have waited
+// before and after the sample, too, but what the caller computed in it was no wait.
+std::optional<double> host_ms_without_waits(const Sample& sample);
 // Returns the samples' own host time, without the CPU time that other programs took; 0 if that is known of none. Long samples are
 // disturbed more often than short ones, so if most are disturbed all count, each with the waits of all threads subtracted. That
 // is less than its own time, as threads wait at once and a thread that spins until a moment has come spins less; hence the upper

@@ -21,8 +21,8 @@ struct MetricChange {
   Range before, after;
   double change_percent = 0;
   Change change = Change::same;
-  // Of two runs: worse, with intervals on both sides, by more than processes of equal code differ by, not decided by the host,
-  // and measured where both can be compared. Of two executables in turns: see compare_sides().
+  // Between two runs: worse, with intervals on both sides, by more than processes of equal code differ by, not decided by the
+  // host, and measured where both can be compared. For two executables in turns see compare_sides().
   bool is_regression = false;
   std::string detail;                         // "median SM clock 1980 MHz, then 1455 MHz"; may be empty
   std::vector<double> before_raw, after_raw;  // samples as they were read; empty for single readings

@@ -71,7 +71,7 @@ std::optional<PairedTimes> in_turns(const Context& context, const Stages& stages
     for (int round = 0; round <= verified_runs; ++round)
       for (const Timed& timed : samples.timed) {
         measure::Capture capture;
-        const std::optional<double> here = own_ms(resources.stopwatch->time(*timed.variant, capture));
+        const std::optional<double> here = measure::host_ms_without_waits(resources.stopwatch->time(*timed.variant, capture));
         if (round > 0 && timed.variant == &context.pair.baseline && here) times.add(*here, *there);
       }
   }

@@ -2,6 +2,7 @@
 #include "run/child/timing/paired_times.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 
 #include "measure/statistics/statistics.hpp"
@@ -31,22 +32,17 @@ bool longer(double here_ms, double there_ms) { return here_ms > alike_factor * t
 PairedTimes beside_watched(const std::vector<measure::Sample>& samples) {
   PairedTimes times;
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    const std::optional<double> there = own_ms(samples[i]);
+    const std::optional<double> there = measure::host_ms_without_waits(samples[i]);
     if (!samples[i].watched || !there) continue;
     for (const std::size_t neighbour : {i - 1, i + 1}) {
       if (neighbour >= samples.size() || samples[neighbour].watched) continue;
-      const std::optional<double> here = own_ms(samples[neighbour]);
+      const std::optional<double> here = measure::host_ms_without_waits(samples[neighbour]);
       if (!here) continue;
       times.add(*here, *there);
       break;
     }
   }
   return times;
-}
-
-std::optional<double> own_ms(const measure::Sample& sample) {
-  if (!sample.cpu_wait_ms) return std::nullopt;
-  return std::max(sample.caller_cpu_ms, sample.host_ms - *sample.cpu_wait_ms);
 }
 
 }  // namespace aisp::run

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include "measure/sample.hpp"
@@ -32,8 +31,5 @@ bool longer(double here_ms, double there_ms);
 // Compares samples before which all had to be idle (there), as before every execution of the verification, with those of
 // neighbouring rounds.
 PairedTimes beside_watched(const std::vector<measure::Sample>& samples);
-
-// Returns a sample's time without waits for a CPU; nothing if they are unknown.
-std::optional<double> own_ms(const measure::Sample& sample);
 
 }  // namespace aisp::run
