@@ -151,6 +151,7 @@ __global__ __launch_bounds__(threads, 2) void mma_kernel(const unsigned char* __
 
 // The same products of codes as they are, which mean nothing: what is left is what expanding costs.
 struct Unexpanded : Codes {
+  static constexpr bool as_loaded = true;
   __device__ __forceinline__ void expand(const Words& words, int step, unsigned (&a)[4]) const {
 #pragma unroll
     for (unsigned& pair : a) pair = words.codes[step];

@@ -14,7 +14,7 @@ using GemmPacked = HopperTest;
 template <class Factor_, bool in_registers_>
 struct Bytes {
   using Factor = Factor_;
-  static constexpr bool in_registers = in_registers_;
+  static constexpr bool in_registers = in_registers_, as_loaded = true;
   static constexpr int columns = 128 / sizeof(Factor), codes_bytes = 64 * columns, block_bytes = codes_bytes + 64 * sizeof(float);
   static constexpr int in_word = 4 / sizeof(Factor);
 
