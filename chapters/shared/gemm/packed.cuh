@@ -9,9 +9,9 @@
 //   static constexpr bool in_registers;
 //   struct Words; __device__ Words load(const std::uint8_t* block) const;
 //   __device__ void expand(const Words& words, int step, unsigned (&a)[4]) const;
-//     in registers: what this thread of a warpgroup has of a block, and what it gives of that to one of four products
-//   static constexpr bool as_loaded;
-//     in registers, true where expand() copies words that load() made; may be left out
+//     in registers: what this thread of a warpgroup has of a block, and what it gives of that to one of four products. Each word
+//     of `a` must be computed. wgmma reads it until the products are waited for, and ptxas keeps its register until then; that of
+//     a mere copy of a loaded word it gives to the next stage's codes (scripts/check-wgmma finds that).
 //   __device__ void expand(const std::uint8_t* block, std::uint8_t* rows) const;
 //     otherwise this thread's part of 64 rows of 128 bytes, swizzled as device::operand() wants them
 //   __device__ float2 scales(const std::uint8_t* block) const;
@@ -76,14 +76,6 @@ struct Loaded<C, false> {
   __device__ __forceinline__ void load(const typename C::A::Codes&, const std::uint8_t*) {}
 };
 
-// Whether operands are copies of loaded words. wgmma reads its A until it is waited for, and ptxas keeps the registers of an A
-// that was computed until then. A copy shares them with the loaded word, and ptxas lets the next stage's word overwrite both.
-template <class Codes>
-constexpr bool copies_words() {
-  if constexpr (requires { Codes::as_loaded; }) return Codes::as_loaded;
-  else return false;
-}
-
 // Queues the products of a stage, one directly after the other.
 template <class C>
 __device__ __forceinline__ void multiply_expanded(Ring<C>& ring, int stage, int first_row, const typename C::A::Codes& codes,
@@ -91,22 +83,17 @@ __device__ __forceinline__ void multiply_expanded(Ring<C>& ring, int stage, int 
                                                   bool add) {
   using Codes = typename C::A::Codes;
   using B = typename C::B;
-  constexpr bool copies = copies_words<Codes>();
   const std::uint64_t b = B::descriptor(ring.b[stage], 0);
 #pragma unroll
   for (auto& part : sums) device::wgmma_touch(part);
   if constexpr (Codes::in_registers) {
-    [[maybe_unused]] const int zero = stage >> 31;  // which ptxas does not know
 #pragma unroll
     for (int part = 0; part < C::parts; ++part) {
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
         codes.expand(loaded.words[part], step, a.words[part][step]);
 #pragma unroll
-        for (unsigned& word : a.words[part][step]) {
-          if constexpr (copies) asm volatile("xor.b32 %0, %0, %1;" : "+r"(word) : "r"(zero) : "memory");
-          else asm volatile("" : "+r"(word)::"memory");  // before the fence
-        }
+        for (unsigned& word : a.words[part][step]) asm volatile("" : "+r"(word)::"memory");  // before the fence
       }
     }
     device::wgmma_fence();
