@@ -21,7 +21,7 @@ usage: scripts/nightly.sh [options] [-- FLAG...]
                           skips everything, and that must not be green
   --threshold PERCENT     loss of speedup that is a regression [5]
   --checks                before all that, ./setup.sh --nightly: what CI leaves to the night (source tree only); and with its
-                          build, by this machine's own compiler, aisp peak without a cache and aisp selftest
+                          build, by this machine's own compiler, scripts/check-wgmma, aisp peak without a cache and aisp selftest
   --strict                slower, drifted, stale and lost coverage are regressions too
   --run-id NAME           name of the run [nightly_ and the time, UTC]
   --aisp FILE             the executable [build/release/aisp, or the one that was installed with this script]
@@ -73,13 +73,15 @@ if [[ $checks == 1 ]]; then
   [[ -x $root/setup.sh ]] || usage_error "--checks needs a source tree: $root has no setup.sh"
   # shellcheck disable=SC2034  # by its name
   checking=("$root/setup.sh" --nightly)
+  # shellcheck disable=SC2034  # by its name
+  reading=("$root/scripts/check-wgmma" "$root/build/ci")
   first_cache=${TMPDIR:-/tmp}/aisp-nightly-$$
   # As at a machine's first start, whose ceilings nobody has measured.
   # shellcheck disable=SC2034  # by its name
   starting=(env "XDG_CACHE_HOME=$first_cache" "$root/build/ci/aisp" peak --quick)
   # shellcheck disable=SC2034  # by its name
   cheating=("$root/build/ci/aisp" selftest)
-  steps=(checking starting cheating "${steps[@]}")
+  steps=(checking reading starting cheating "${steps[@]}")
 fi
 if [[ $dry_run == 1 ]]; then
   for step in "${steps[@]}"; do
@@ -139,6 +141,7 @@ step() {
 if [[ $checks == 1 ]]; then
   trap 'rm -rf "$first_cache"' EXIT
   step checks "${checking[@]}"
+  step wgmma "${reading[@]}"
   step peak "${starting[@]}"
   step selftest "${cheating[@]}"
 fi

@@ -149,11 +149,12 @@ __global__ __launch_bounds__(threads, 2) void mma_kernel(const unsigned char* __
   }
 }
 
-// The same products of codes as they are, which mean nothing: what is left is what expanding costs.
+// The same products of codes but for a bit or two, which mean nothing: what is left is what expanding costs. Mere copies of the
+// codes would share registers with them (gemm/packed.cuh).
 struct Unexpanded : Codes {
   __device__ __forceinline__ void expand(const Words& words, int step, unsigned (&a)[4]) const {
 #pragma unroll
-    for (unsigned& pair : a) pair = words.codes[step];
+    for (unsigned j = 0; j < 4; ++j) a[j] = words.codes[step] ^ (j + 1);
   }
 };
 // Returns a shape with as many stages as fit: one-byte weights of a tile take little of a stage, but its tokens may not.

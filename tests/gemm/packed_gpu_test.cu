@@ -18,32 +18,37 @@ struct Bytes {
   static constexpr int columns = 128 / sizeof(Factor), codes_bytes = 64 * columns, block_bytes = codes_bytes + 64 * sizeof(float);
   static constexpr int in_word = 4 / sizeof(Factor);
 
-  static __device__ unsigned word_of(const std::uint8_t* codes) {
+  static __device__ unsigned word_of(unsigned codes) {
     union {
       Factor factors[in_word];
       unsigned word;
     } both;
-    for (int i = 0; i < in_word; ++i) both.factors[i] = Factor{static_cast<float>(static_cast<signed char>(codes[i]))};
+    for (int i = 0; i < in_word; ++i) both.factors[i] = Factor{static_cast<float>(static_cast<signed char>(codes >> 8 * i))};
     return both.word;
   }
+  static __device__ unsigned codes_of_word(const std::uint8_t* codes) {
+    unsigned word = 0;
+    for (int i = 0; i < in_word; ++i) word |= unsigned{codes[i]} << 8 * i;
+    return word;
+  }
   struct Words {
-    unsigned of_steps[4][4];
+    unsigned of_steps[4][4];  // the codes of a word each
   };
   __device__ Words load(const std::uint8_t* block) const {
     const std::uint8_t* const own = block + threadIdx.x % 128 * (16 * in_word);
     Words words;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) words.of_steps[i / 4][i % 4] = word_of(own + i * in_word);
+    for (int i = 0; i < 16; ++i) words.of_steps[i / 4][i % 4] = codes_of_word(own + i * in_word);
     return words;
   }
   __device__ void expand(const Words& words, int step, unsigned (&a)[4]) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = words.of_steps[step][i];
+    for (int i = 0; i < 4; ++i) a[i] = word_of(words.of_steps[step][i]);
   }
   __device__ void expand(const std::uint8_t* block, std::uint8_t* rows) const {
     for (int i = threadIdx.x % 128; i < codes_bytes / in_word; i += 128) {
       const int row = i / 32, word = i % 32;
-      reinterpret_cast<unsigned*>(rows)[row * 32 + (word / 4 ^ row % 8) * 4 + word % 4] = word_of(block + i * in_word);
+      reinterpret_cast<unsigned*>(rows)[row * 32 + (word / 4 ^ row % 8) * 4 + word % 4] = word_of(codes_of_word(block + i * in_word));
     }
   }
   __device__ float2 scales(const std::uint8_t* block) const {

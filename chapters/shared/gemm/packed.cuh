@@ -9,7 +9,9 @@
 //   static constexpr bool in_registers;
 //   struct Words; __device__ Words load(const std::uint8_t* block) const;
 //   __device__ void expand(const Words& words, int step, unsigned (&a)[4]) const;
-//     in registers: what this thread of a warpgroup has of a block, and what it gives of that to one of four products
+//     in registers: what this thread of a warpgroup has of a block, and what it gives of that to one of four products. Each word
+//     of `a` must be computed. wgmma reads it until the products are waited for, and ptxas keeps its register until then; that of
+//     a mere copy of a loaded word it gives to the next stage's codes (scripts/check-wgmma finds that).
 //   __device__ void expand(const std::uint8_t* block, std::uint8_t* rows) const;
 //     otherwise this thread's part of 64 rows of 128 bytes, swizzled as device::operand() wants them
 //   __device__ float2 scales(const std::uint8_t* block) const;

@@ -134,8 +134,9 @@ class Nightly(EndToEnd):
     def test_checks_of_the_tree_come_first(self):
         finished = self.call("--aisp", AISP, "--checks", "--dry-run", program=str(SCRIPT))
         self.assert_code(finished, 0)
-        checks, peak, selftest, *rest = map(shlex.split, finished.out.splitlines())
+        checks, wgmma, peak, selftest, *rest = map(shlex.split, finished.out.splitlines())
         self.assertEqual(checks, [str(SOURCE / "setup.sh"), "--nightly"])
+        self.assertEqual(wgmma, [str(SOURCE / "scripts/check-wgmma"), str(SOURCE / "build/ci")])
         built = str(SOURCE / "build/ci/aisp")
         self.assertEqual((peak[0], peak[2:]), ("env", [built, "peak", "--quick"]))
         self.assertFalse(Path(peak[1].removeprefix("XDG_CACHE_HOME=")).exists(), "as at a machine's first start")
