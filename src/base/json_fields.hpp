@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Structs as JSON, both directions from one list of their members:
+//   AISP_DESCRIBE(Thing, name, other)
+// in the struct's namespace if JSON has each member by its name, else
 //   template <class Visitor>
-//   void describe(Thing& thing, Visitor& visit) { visit("name", thing.name); }
-// in the struct's namespace, and for an enum words_of(E) with the words in the order of its enumerators. Reading names the place
-// of what is wrong; a member that the file lacks keeps its value. A type with another form has write_field and read_field.
+//   void describe(Thing& thing, Visitor& visit) { visit("other_name", thing.name); }
+// and for an enum words_of(E) with the words in the order of its enumerators. Reading names the place of what is wrong; a member
+// that the file lacks keeps its value. A type with another form has write_field and read_field.
 #pragma once
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -24,6 +26,13 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "base/words.hpp"
+
+#define AISP_VISIT_MEMBER(member) visit(#member, thing.member);
+#define AISP_DESCRIBE(Thing, ...)                                             \
+  template <class Visitor>                                                    \
+  void describe(Thing& thing, Visitor& visit) {                               \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(AISP_VISIT_MEMBER, __VA_ARGS__)) \
+  }
 
 namespace aisp::base {
 

@@ -20,7 +20,7 @@
 #include "machine/doctor/tcgen05.hpp"
 #include "machine/machine.hpp"
 #include "machine/topology/topology.hpp"
-#include "peak/child.hpp"
+#include "peak/obtain.hpp"
 #include "run/child/child.hpp"
 #include "run/wire/handshake.hpp"
 #include "suite/selection/select.hpp"

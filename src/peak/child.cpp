@@ -107,14 +107,7 @@ void Teller::figure(std::string_view id, const std::function<Figure()>& measure)
 constexpr base::Words<3> words_of(Subject /*any*/) { return {{"figures", "levels", "fabric"}}; }
 constexpr base::Words<3> words_of(FigurePart /*any*/) { return {{"all", "chip", "links"}}; }
 
-template <class Visitor>
-static void describe(ChildRequest& r, Visitor& visit) {
-  visit("gpus", r.gpus);
-  visit("subject", r.subject);
-  visit("part", r.part);
-  visit("quick", r.quick);
-  visit("only", r.only);
-}
+AISP_DESCRIBE(ChildRequest, gpus, subject, part, quick, only)
 
 static PeakRecord unreadable(const std::exception& error) {
   return {.partial = std::string{"the process that measures gave an unreadable answer: "} + error.what()};

@@ -62,32 +62,9 @@ void demand_durations(const std::vector<CollectiveTime>& times) {
 
 }  // namespace
 
-template <class Visitor>
-static void describe(Sustained& s, Visitor& visit) {
-  visit("value", s.value);
-  visit("duration_s", s.duration_s);
-  visit("sm_clock_mhz", s.sm_clock_mhz);
-  visit("power_w", s.power_w);
-  visit("throttle_reasons", s.throttle_reasons);
-}
-
-template <class Visitor>
-static void describe(Figure& f, Visitor& visit) {
-  visit("id", f.id);
-  visit("value", f.value);
-  visit("how", f.how);
-  visit("why_not", f.why_not);
-  visit("sustained", f.sustained);
-}
-
-template <class Visitor>
-static void describe(Key& k, Visitor& visit) {
-  visit("of", k.of);
-  visit("model", k.model);
-  visit("driver", k.driver);
-  visit("power_limit_w", k.power_limit_w);
-  visit("cpus", k.cpus);
-}
+AISP_DESCRIBE(Sustained, value, duration_s, sm_clock_mhz, power_w, throttle_reasons)
+AISP_DESCRIBE(Figure, id, value, how, why_not, sustained)
+AISP_DESCRIBE(Key, of, model, driver, power_limit_w, cpus)
 
 template <class Visitor>
 static void describe(ChasePoint& p, Visitor& visit) {
@@ -104,23 +81,8 @@ static void describe(TwoKinds& k, Visitor& visit) {
   visit("far_share", k.far_share);
 }
 
-template <class Visitor>
-static void describe(MemoryLevels& l, Visitor& visit) {
-  visit("lines", l.lines);
-  visit("pages", l.pages);
-  visit("page_bytes", l.page_bytes);
-  visit("registers", l.registers);
-  visit("shared", l.shared);
-  visit("l2", l.l2);
-}
-
-template <class Visitor>
-static void describe(FabricGpu& g, Visitor& visit) {
-  visit("ordinal", g.ordinal);
-  visit("uuid", g.uuid);
-  visit("name", g.name);
-  visit("figures", g.figures);
-}
+AISP_DESCRIBE(MemoryLevels, lines, pages, page_bytes, registers, shared, l2)
+AISP_DESCRIBE(FabricGpu, ordinal, uuid, name, figures)
 
 template <class Visitor>
 static void describe(FabricPair& p, Visitor& visit) {
@@ -141,14 +103,7 @@ static void describe(CollectiveTime& c, Visitor& visit) {
   visit("wrong", c.wrong);
 }
 
-template <class Visitor>
-static void describe(Fabric& f, Visitor& visit) {
-  visit("gpus", f.gpus);
-  visit("pairs", f.pairs);
-  visit("nccl", f.nccl);
-  visit("times", f.times);
-  visit("missing", f.missing);
-}
+AISP_DESCRIBE(Fabric, gpus, pairs, nccl, times, missing)
 
 template <class Visitor>
 static void describe(PeakRecord& r, Visitor& visit) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profile/audit.hpp"
 
-#include <algorithm>
-#include <optional>
-#include <tuple>
+#include <cxxabi.h>
 
-#include "profile/kernel_name.hpp"
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tuple>
 
 namespace aisp::profile {
 namespace {
@@ -38,6 +41,19 @@ std::vector<CompiledKernel> compiled_of(const std::vector<Activity>& work) {
   kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
   return kernels;
 }
+
+constexpr std::string_view anonymous = "(anonymous namespace)::";
+
+std::string without_anonymous(std::string text) {
+  for (std::size_t at = text.find(anonymous); at != std::string::npos; at = text.find(anonymous, at))
+    text.erase(at, anonymous.size());
+  return text;
+}
+
+bool opens(char c) { return c == '<' || c == '('; }
+bool closes(char c) { return c == '>' || c == ')'; }
+
+Stretch stretch_of(const Activity& activity) { return {activity.start_ns, activity.end_ns}; }
 
 }  // namespace
 
@@ -82,6 +98,88 @@ Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpu
   result.compiled = compiled_of(work);
   result.timeline = timeline_of(work);
   return result;
+}
+
+std::string demangled(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text{abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status),
+                                                         &std::free};
+  return status == 0 && text ? std::string{text.get()} : symbol;
+}
+
+std::string short_name(const std::string& demangled_name) {
+  const std::string text = without_anonymous(demangled_name);
+  int depth = 0;
+  std::size_t begin = 0, end = text.size();
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (depth == 0 && c == '(' && i > begin) {
+      end = i;
+      break;
+    }
+    if (opens(c)) ++depth;
+    else if (closes(c)) --depth;
+    else if (depth == 0 && (c == ':' || c == ' ')) begin = i + 1;
+  }
+  return begin < end ? text.substr(begin, end - begin) : demangled_name;
+}
+
+Stretches united(Stretches stretches) {
+  std::sort(stretches.begin(), stretches.end(), [](const Stretch& a, const Stretch& b) { return a.start_ns < b.start_ns; });
+  Stretches result;
+  for (const Stretch& stretch : stretches) {
+    if (!result.empty() && stretch.start_ns <= result.back().end_ns)
+      result.back().end_ns = std::max(result.back().end_ns, stretch.end_ns);
+    else result.push_back(stretch);
+  }
+  return result;
+}
+
+Stretches covered(const std::vector<Activity>& activities, Activity::Kind kind) {
+  Stretches stretches;
+  for (const Activity& activity : activities)
+    if (activity.kind == kind) stretches.push_back(stretch_of(activity));
+  return united(std::move(stretches));
+}
+
+std::uint64_t total_ns(const Stretches& stretches) {
+  std::uint64_t sum = 0;
+  for (const Stretch& stretch : stretches) sum += stretch.end_ns - stretch.start_ns;
+  return sum;
+}
+
+std::uint64_t common_ns(const Stretches& a, const Stretches& b) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const std::uint64_t start = std::max(a[i].start_ns, b[j].start_ns), end = std::min(a[i].end_ns, b[j].end_ns);
+    if (start < end) sum += end - start;
+    if (a[i].end_ns < b[j].end_ns) ++i;
+    else ++j;
+  }
+  return sum;
+}
+
+Timeline timeline_of(const std::vector<Activity>& work) {
+  Timeline timeline;
+  Stretches all, link;
+  for (const Activity& activity : work) {
+    all.push_back(stretch_of(activity));
+    if (activity.over_link) link.push_back(stretch_of(activity));
+    timeline.copies += activity.kind == Activity::Kind::memcpy;
+    if (activity.kind != Activity::Kind::kernel) continue;
+    ++timeline.kernels;
+    timeline.nodes += activity.is_node;
+    timeline.kernels_ns += activity.end_ns - activity.start_ns;
+  }
+  all = united(std::move(all));
+  link = united(std::move(link));
+  const Stretches kernels = covered(work, Activity::Kind::kernel);
+  if (!all.empty()) timeline.span_ns = all.back().end_ns - all.front().start_ns;
+  timeline.busy_ns = total_ns(all);
+  timeline.kernel_ns = total_ns(kernels);
+  timeline.link_ns = total_ns(link);
+  timeline.hidden_ns = common_ns(link, kernels);
+  return timeline;
 }
 
 }  // namespace aisp::profile

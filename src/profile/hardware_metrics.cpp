@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "profile/hardware_metrics.hpp"
+#include "profile/tools.hpp"
 
 #include <algorithm>
 #include <array>

@@ -19,41 +19,29 @@ namespace {
 
 constexpr std::size_t most_passes = 200;  // what is still not complete then never will be
 
+#define AISP_RANGE(member, name) decltype(&name) member = SharedLibrary::open(Library::cupti).function<decltype(name)>(#name)
+
 struct RangeFunctions {
-  template <class F>
-  static F* find(const char* name) {
-    return SharedLibrary::open(Library::cupti).function<F>(name);
-  }
-  decltype(&cuptiProfilerInitialize) initialize = find<decltype(cuptiProfilerInitialize)>("cuptiProfilerInitialize");
-  decltype(&cuptiDeviceGetChipName) chip_name = find<decltype(cuptiDeviceGetChipName)>("cuptiDeviceGetChipName");
-  decltype(&cuptiProfilerGetCounterAvailability) counter_availability =
-      find<decltype(cuptiProfilerGetCounterAvailability)>("cuptiProfilerGetCounterAvailability");
-  decltype(&cuptiProfilerHostInitialize) host_initialize =
-      find<decltype(cuptiProfilerHostInitialize)>("cuptiProfilerHostInitialize");
-  decltype(&cuptiProfilerHostDeinitialize) host_deinitialize =
-      find<decltype(cuptiProfilerHostDeinitialize)>("cuptiProfilerHostDeinitialize");
-  decltype(&cuptiProfilerHostConfigAddMetrics) add_metrics =
-      find<decltype(cuptiProfilerHostConfigAddMetrics)>("cuptiProfilerHostConfigAddMetrics");
-  decltype(&cuptiProfilerHostGetConfigImageSize) config_size =
-      find<decltype(cuptiProfilerHostGetConfigImageSize)>("cuptiProfilerHostGetConfigImageSize");
-  decltype(&cuptiProfilerHostGetConfigImage) config_image =
-      find<decltype(cuptiProfilerHostGetConfigImage)>("cuptiProfilerHostGetConfigImage");
-  decltype(&cuptiProfilerHostGetNumOfPasses) number_of_passes =
-      find<decltype(cuptiProfilerHostGetNumOfPasses)>("cuptiProfilerHostGetNumOfPasses");
-  decltype(&cuptiProfilerHostEvaluateToGpuValues) evaluate =
-      find<decltype(cuptiProfilerHostEvaluateToGpuValues)>("cuptiProfilerHostEvaluateToGpuValues");
-  decltype(&cuptiRangeProfilerEnable) enable = find<decltype(cuptiRangeProfilerEnable)>("cuptiRangeProfilerEnable");
-  decltype(&cuptiRangeProfilerDisable) disable = find<decltype(cuptiRangeProfilerDisable)>("cuptiRangeProfilerDisable");
-  decltype(&cuptiRangeProfilerGetCounterDataSize) data_size =
-      find<decltype(cuptiRangeProfilerGetCounterDataSize)>("cuptiRangeProfilerGetCounterDataSize");
-  decltype(&cuptiRangeProfilerCounterDataImageInitialize) initialize_data =
-      find<decltype(cuptiRangeProfilerCounterDataImageInitialize)>("cuptiRangeProfilerCounterDataImageInitialize");
-  decltype(&cuptiRangeProfilerSetConfig) set_config = find<decltype(cuptiRangeProfilerSetConfig)>("cuptiRangeProfilerSetConfig");
-  decltype(&cuptiRangeProfilerStart) start = find<decltype(cuptiRangeProfilerStart)>("cuptiRangeProfilerStart");
-  decltype(&cuptiRangeProfilerStop) stop = find<decltype(cuptiRangeProfilerStop)>("cuptiRangeProfilerStop");
-  decltype(&cuptiRangeProfilerPushRange) push = find<decltype(cuptiRangeProfilerPushRange)>("cuptiRangeProfilerPushRange");
-  decltype(&cuptiRangeProfilerPopRange) pop = find<decltype(cuptiRangeProfilerPopRange)>("cuptiRangeProfilerPopRange");
-  decltype(&cuptiRangeProfilerDecodeData) decode = find<decltype(cuptiRangeProfilerDecodeData)>("cuptiRangeProfilerDecodeData");
+  AISP_RANGE(initialize, cuptiProfilerInitialize);
+  AISP_RANGE(chip_name, cuptiDeviceGetChipName);
+  AISP_RANGE(counter_availability, cuptiProfilerGetCounterAvailability);
+  AISP_RANGE(host_initialize, cuptiProfilerHostInitialize);
+  AISP_RANGE(host_deinitialize, cuptiProfilerHostDeinitialize);
+  AISP_RANGE(add_metrics, cuptiProfilerHostConfigAddMetrics);
+  AISP_RANGE(config_size, cuptiProfilerHostGetConfigImageSize);
+  AISP_RANGE(config_image, cuptiProfilerHostGetConfigImage);
+  AISP_RANGE(number_of_passes, cuptiProfilerHostGetNumOfPasses);
+  AISP_RANGE(evaluate, cuptiProfilerHostEvaluateToGpuValues);
+  AISP_RANGE(enable, cuptiRangeProfilerEnable);
+  AISP_RANGE(disable, cuptiRangeProfilerDisable);
+  AISP_RANGE(data_size, cuptiRangeProfilerGetCounterDataSize);
+  AISP_RANGE(initialize_data, cuptiRangeProfilerCounterDataImageInitialize);
+  AISP_RANGE(set_config, cuptiRangeProfilerSetConfig);
+  AISP_RANGE(start, cuptiRangeProfilerStart);
+  AISP_RANGE(stop, cuptiRangeProfilerStop);
+  AISP_RANGE(push, cuptiRangeProfilerPushRange);
+  AISP_RANGE(pop, cuptiRangeProfilerPopRange);
+  AISP_RANGE(decode, cuptiRangeProfilerDecodeData);
 };
 
 const RangeFunctions& range_functions() {

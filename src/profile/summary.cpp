@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "profile/kernel_name.hpp"
-#include "profile/timeline.hpp"
+#include "profile/audit.hpp"
 
 namespace aisp::profile {
 namespace {

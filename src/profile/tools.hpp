@@ -11,9 +11,19 @@
 #include <vector>
 
 #include "evidence/profile/profile.hpp"
-#include "profile/hardware_metrics.hpp"
 
 namespace aisp::profile {
+
+// Names of hardware metrics, and what they mean in a result.
+
+// Deep: DRAM traffic and FLOPs, which verification needs, in few passes. Full: all that a result holds.
+enum class MetricSet { deep, full };
+
+// For all chips that are known; one that lacks some of them gives the others.
+std::vector<std::string> metric_names(MetricSet set);
+
+// Makes counters of the values read under these names. Units are those of the metrics: bytes, nanoseconds, percent, counts.
+evidence::Counters counters_from(const std::map<std::string, double>& values);
 
 // The driver's error ERR_NVGPUCTRPERM or CUPTI_ERROR_INSUFFICIENT_PRIVILEGES in words, and the way round it.
 inline constexpr const char* counters_refused =

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "profile/kernel_name.hpp"
+#include "profile/audit.hpp"
 
 namespace aisp::profile {
 namespace {

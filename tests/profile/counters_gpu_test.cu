@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "measure/gpu_kernels.hpp"
-#include "profile/hardware_metrics.hpp"
 #include "profile/range_profiler.hpp"
+#include "profile/tools.hpp"
 
 namespace aisp::profile {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "profile/kernel_name.hpp"
+#include "profile/audit.hpp"
 
 #include <gtest/gtest.h>
 

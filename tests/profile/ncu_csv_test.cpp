@@ -9,7 +9,6 @@
 #include <optional>
 #include <set>
 
-#include "profile/hardware_metrics.hpp"
 #include "profile/range_profiler.hpp"
 #include "sanitized.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own formula against the toolkit's calculator, for the GPUs that it knows.
-#include "profile/occupancy.hpp"
+#include "profile/recording.hpp"
 
 #include <cuda_occupancy.h>
 #include <gtest/gtest.h>

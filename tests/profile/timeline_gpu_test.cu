@@ -4,7 +4,7 @@
 #include <aisp/check.hpp>
 #include <aisp/graph.hpp>
 
-#include "profile/timeline.hpp"
+#include "profile/audit.hpp"
 
 namespace aisp::profile {
 namespace {

@@ -98,23 +98,8 @@ void add_gpu(const Topology& topology, std::size_t index, std::vector<Unknown>& 
 }  // namespace
 
 // The form in which the child that asked the driver answers, without what is unknown.
-template <class Visitor>
-static void describe(NvLink& l, Visitor& visit) {
-  visit("link", l.link);
-  visit("active", l.active);
-  visit("version", l.version);
-  visit("bytes_s", l.bytes_s);
-  visit("remote", l.remote);
-  visit("remote_pci", l.remote_pci);
-}
-
-template <class Visitor>
-static void describe(PeerPath& p, Visitor& visit) {
-  visit("ancestor", p.ancestor);
-  visit("access", p.access);
-  visit("atomics", p.atomics);
-  visit("performance_rank", p.performance_rank);
-}
+AISP_DESCRIBE(NvLink, link, active, version, bytes_s, remote, remote_pci)
+AISP_DESCRIBE(PeerPath, ancestor, access, atomics, performance_rank)
 
 template <class Visitor>
 static void describe(GpuTopology& g, Visitor& visit) {

@@ -3,8 +3,8 @@
 #include "evidence/result.hpp"
 #include "measure/execution.hpp"
 #include "pair/session.hpp"
-#include "profile/hardware_metrics.hpp"
 #include "profile/range_profiler.hpp"
+#include "profile/tools.hpp"
 #include "run/child/record.hpp"
 
 namespace aisp::run {

@@ -7,7 +7,6 @@
 #include "evidence/profile/profile.hpp"
 #include "measure/execution.hpp"
 #include "pair/session.hpp"
-#include "profile/occupancy.hpp"
 #include "profile/ranges.hpp"
 #include "profile/recording.hpp"
 
