@@ -19,6 +19,7 @@
 
 #include "gemm/gemm.hpp"
 #include "nvfp4.cuh"
+#include "quantization_error.cuh"
 
 namespace aisp::ch19 {
 namespace {
@@ -214,14 +215,16 @@ class Fp4WeightQuantization final : public Workload {
         y_{setup.output<bf16>(tokens_ * rows_, {.name = "y", .groups = {1, kinds}})},
         wide_{setup.scratch<bf16>(rows_ * k_, {.name = "weights as bf16"})},
         packed_{setup.scratch<std::uint8_t>(blocks_of(rows_, 64) * (k_ / 64) * Codes::block_bytes, {.name = "packed weights"})},
-        cublaslt_{setup, {.m = tokens_, .n = rows_, .k = k_, .b_is_transposed = true}} {
+        cublaslt_{setup, {.m = tokens_, .n = rows_, .k = k_, .b_is_transposed = true}},
+        error_{setup} {
     const gemm::Problem<std::uint8_t, bf16, bf16> problem{.a = packed_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_};
     product_ = with_width(tokens_, [&]<class C>(C) { return product<C>(problem); });
     without_expansion_ = product<Config<256, 64, Unexpanded>>(problem);
   }
 
-  void metrics(std::string_view, Metrics& metrics) override {
+  void metrics(std::string_view variant, Metrics& metrics) override {
     metrics.report_rate("tokens_per_second", static_cast<double>(tokens_), "tokens/s");
+    error_.report(variant, metrics);
   }
   Cost cost() const override { return {.flops = flops(), .math = Math::bf16, .bytes = narrow_bytes() + io_bytes()}; }
   Cost variant_cost(std::string_view variant) const override {
@@ -238,6 +241,12 @@ class Fp4WeightQuantization final : public Workload {
       sum += value_of(codes_.host(at / 2) >> at % 2 * 4) * scales_.host(at / group) * x_.host(token * k_ + k);
     }
     return sum * double{tensor_scale};
+  }
+
+  void validate(std::string_view variant) override {
+    const QuantizedRows<E2m1, e4m3> weights{codes_.get(), k_, scales_.get(), 1, group, k_ / group, 1, double{tensor_scale}};
+    error_.measure(variant, weights, rows_, PlainRows<bf16>{x_.get(), k_}, tokens_, k_, ResultAt<bf16>{y_.get(), 1, rows_},
+                   kinds);
   }
 
   void tune(Launch& launch) {
@@ -295,6 +304,7 @@ class Fp4WeightQuantization final : public Workload {
   Scratch<std::uint8_t> packed_;
   LibraryMatmul cublaslt_;
   Run product_, without_expansion_;
+  QuantizationError error_;
 };
 
 constexpr Needs hopper{.min_sm = 90, .max_sm = 90};

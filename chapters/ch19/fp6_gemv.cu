@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "quantization_error.cuh"
+
 namespace aisp::ch19 {
 namespace {
 
@@ -235,7 +237,8 @@ class Fp6Gemv final : public Workload {
         four_bits_{setup.scratch<std::uint8_t>(rows_ * columns_ / 2, {.name = "plane of four bits"})},
         two_bits_{setup.scratch<std::uint8_t>(rows_ * columns_ / 4, {.name = "plane of two bits"})},
         wide_{setup.scratch<half>(rows_ * columns_, {.name = "weights as f16"})},
-        cublas_{setup} {}
+        cublas_{setup},
+        error_{setup} {}
 
   Cost cost() const override { return cost_of(0.75); }
   Cost variant_cost(std::string_view variant) const override {
@@ -248,6 +251,13 @@ class Fp6Gemv final : public Workload {
     for (std::size_t k = 0; k < columns_; ++k) sum += value_of(codes_.host(row * columns_ + k)) * x_.host(k);
     return sum * scales_.host(row);
   }
+
+  void validate(std::string_view variant) override {
+    const QuantizedRows<E3m2, float> weights{codes_.get(), columns_, scales_.get(), 1, columns_, 1, 0};
+    error_.measure(variant, weights, rows_, PlainRows<half>{x_.get(), columns_}, 1, columns_, ResultAt<float>{y_.get(), 1, 0},
+                   kinds);
+  }
+  void metrics(std::string_view variant, Metrics& metrics) override { error_.report(variant, metrics); }
 
   void pack_dense(Launch& launch) { launch(pack_dense_kernel, of(dense_.size() / 3), codes_, dense_, dense_.size() / 3); }
   void pack_planes(Launch& launch) {
@@ -308,6 +318,7 @@ class Fp6Gemv final : public Workload {
   Scratch<std::uint8_t> four_bits_, two_bits_;
   Scratch<half> wide_;
   Opened<Cublas> cublas_;
+  QuantizationError error_;
 };
 
 }  // namespace

@@ -17,6 +17,7 @@
 
 #include "block_scaled_loops.cuh"
 #include "gemm/gemm.hpp"
+#include "quantization_error.cuh"
 
 namespace aisp::ch19 {
 namespace {
@@ -204,7 +205,8 @@ class Fp8BlockScaling final : public Workload {
                    .operands = CUDA_R_8F_E4M3,
                    .b_is_transposed = true,
                    .a_scales = x_scales_,
-                   .b_scales = w_scales_}} {}
+                   .b_scales = w_scales_}},
+        error_{setup} {}
 
   Cost cost() const override {
     return {.flops = 2.0 * static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_),
@@ -221,8 +223,15 @@ class Fp8BlockScaling final : public Workload {
     }
     return sum;
   }
-  void metrics(std::string_view, Metrics& metrics) override {
+  void metrics(std::string_view variant, Metrics& metrics) override {
     metrics.report_rate("tokens_per_second", static_cast<double>(m_), "tokens/s");
+    error_.report(variant, metrics);
+  }
+
+  void validate(std::string_view variant) override {
+    const QuantizedRows<E4m3, float> x{x_.get(), k_, x_scales_.get(), 1, block, 1, m_},
+        w{w_.get(), k_, w_scales_.get(), block, block, k_blocks(), 1, 1, 2};
+    error_.measure(variant, x, m_, w, n_, k_, ResultAt<bf16>{y_.get(), n_, 1});
   }
 
   void block_barrier(Launch& launch) {
@@ -323,6 +332,7 @@ class Fp8BlockScaling final : public Workload {
   Product<Wide<gemm::InTensorCores>> never_promoted_{problem()};
   LibraryMatmul cublaslt_;
   std::unique_ptr<CutlassPlan> cutlass_;
+  QuantizationError error_;
 };
 
 constexpr KernelLimits no_spills{.local_bytes = 0};

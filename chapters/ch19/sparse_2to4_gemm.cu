@@ -18,6 +18,7 @@
 
 #include "gemm/gemm.hpp"
 #include "gemm/sparse.cuh"
+#include "quantization_error.cuh"
 
 namespace aisp::ch19 {
 namespace {
@@ -121,7 +122,8 @@ class Sparse2to4Gemm final : public Workload {
         cublaslt_{setup, {.m = rows_, .n = tokens_, .k = k_, .b_is_transposed = true}},
         cusparselt_{setup},
         plan_{setup, cusparselt_, SparseMatmulProblem{rows_, tokens_, k_}},
-        reproducible_{setup.reproducible()} {}
+        reproducible_{setup.reproducible()},
+        error_{setup} {}
 
   // The definition needs no products with zeros.
   Cost cost() const override { return cost_of(0.5, static_cast<double>(blocks_.bytes())); }
@@ -134,8 +136,14 @@ class Sparse2to4Gemm final : public Workload {
     for (std::size_t k = 0; k < k_; ++k) sum += w_.host(row * k_ + k) * x_.host(token * k_ + k);
     return sum;
   }
-  void metrics(std::string_view, Metrics& metrics) override {
+  void metrics(std::string_view variant, Metrics& metrics) override {
     metrics.report_rate("tokens_per_second", static_cast<double>(tokens_), "tokens/s");
+    error_.report(variant, metrics);
+  }
+
+  void validate(std::string_view variant) override {
+    error_.measure(variant, PrunedRows<bf16>{w_.get(), k_}, rows_, PlainRows<bf16>{x_.get(), k_}, tokens_, k_,
+                   ResultAt<bf16>{y_.get(), tokens_, 1});
   }
 
   void compress(Launch& launch) {
@@ -216,6 +224,7 @@ class Sparse2to4Gemm final : public Workload {
   Opened<SparseMatmulPlan> plan_;
   bool reproducible_;
   std::unique_ptr<CutlassPlan> cutlass_;
+  QuantizationError error_;
 };
 
 constexpr KernelLimits no_spills{.local_bytes = 0};

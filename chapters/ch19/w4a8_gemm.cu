@@ -13,6 +13,7 @@
 #include <functional>
 
 #include "gemm/gemm.hpp"
+#include "quantization_error.cuh"
 
 namespace aisp::ch19 {
 namespace {
@@ -228,7 +229,8 @@ class W4a8Gemm final : public Workload {
                    .operands = CUDA_R_8F_E4M3,
                    .b_is_transposed = true,
                    .a_scales = by_groups_,
-                   .b_scales = ones_}} {
+                   .b_scales = ones_}},
+        error_{setup} {
     const gemm::Problem<e4m3, e4m3, bf16> wide{
         .a = wide_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_, .a_scales = by_groups_, .b_scales = ones_};
     const gemm::Problem<std::uint8_t, e4m3, bf16> rows{.a = by_rows_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_};
@@ -242,8 +244,9 @@ class W4a8Gemm final : public Workload {
     });
   }
 
-  void metrics(std::string_view, Metrics& metrics) override {
+  void metrics(std::string_view variant, Metrics& metrics) override {
     metrics.report_rate("tokens_per_second", static_cast<double>(tokens_), "tokens/s");
+    error_.report(variant, metrics);
   }
   Cost cost() const override { return cost_of(static_cast<double>(codes_.bytes() + scales_.bytes())); }
   Cost variant_cost(std::string_view variant) const override {
@@ -260,6 +263,12 @@ class W4a8Gemm final : public Workload {
       sum += (code < 8 ? code : code - 16) * scales_.host(at / group) * x_.host(token * k_ + k);
     }
     return sum;
+  }
+
+  void validate(std::string_view variant) override {
+    const QuantizedRows<Int4Codes, half> weights{codes_.get(), k_, scales_.get(), 1, group, k_ / group, 1};
+    const QuantizedRows<E4m3, float> x{x_.get(), k_, nullptr, 1, 1, 0, 0, 1, 2};
+    error_.measure(variant, weights, rows_, x, tokens_, k_, ResultAt<bf16>{y_.get(), 1, rows_}, kinds);
   }
 
   void expand(Launch& launch) {
@@ -312,6 +321,7 @@ class W4a8Gemm final : public Workload {
   Scratch<bf16> turned_;
   LibraryMatmul cublaslt_;
   Run expanded_, by_conversion_, by_lookup_, in_registers_;
+  QuantizationError error_;
 };
 
 constexpr KernelLimits nothing_spilled{.local_bytes = 0};
