@@ -161,7 +161,10 @@ extern constinit const Pair block_shape{
     .baseline = {.name = "cube", .run = call<&BlockShape::cube>},
     .optimized =
         variants({{.name = "rows_64_4_2", .run = call<&BlockShape::rows_64_4_2>},
-                  {.name = "swept", .run = call<&BlockShape::swept>, .prepare = call<&BlockShape::sweep>},
+                  {.name = "swept",
+                   .run = call<&BlockShape::swept>,
+                   .prepare = call<&BlockShape::sweep>,
+                   .best_of = {"cube", "rows_64_4_2", "rows_32_4_4"}},
                   {.name = "four_cells", .run = call<&BlockShape::four_cells>, .prepare = call<&BlockShape::sweep_quads>}}),
     .controls = variants({{.name = "rows_32_4_4", .run = call<&BlockShape::rows_32_4_4>}}),
     .bound = Bound::memory,

@@ -170,9 +170,11 @@ extern constinit const Pair launch_bounds{
     .lesson = "bounds_256",
     .make = make<LaunchBounds>,
     .baseline = {.name = "bounds_1024", .run = call<&LaunchBounds::bounds_1024>},
-    .optimized =
-        variants({{.name = "bounds_256", .run = call<&LaunchBounds::bounds_256>},
-                  {.name = "bounds_swept", .run = call<&LaunchBounds::bounds_swept>, .prepare = call<&LaunchBounds::choose>}}),
+    .optimized = variants({{.name = "bounds_256", .run = call<&LaunchBounds::bounds_256>},
+                           {.name = "bounds_swept",
+                            .run = call<&LaunchBounds::bounds_swept>,
+                            .prepare = call<&LaunchBounds::choose>,
+                            .best_of = {"bounds_256"}}}),
     .controls = variants({{.name = "no_bounds", .run = call<&LaunchBounds::no_bounds>}}),
     .bound = Bound::memory,
     // Diagonals between 11 and 13 and others below 1: the systems are well conditioned, and rsqrtf is off by two units at most.

@@ -10,6 +10,7 @@
 
 #include <cuda_bf16.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <optional>
@@ -158,6 +159,8 @@ class AutotunedGemm final : public Workload {
     Indices all;
     for (std::size_t i = 0; i < candidates.size(); ++i)
       if (tile_n == 0 || static_cast<std::size_t>(candidates[i].tile_n) == tile_n) all.push_back(i);
+    // The search's default, which others have to beat.
+    if (const auto found = std::ranges::find(all, usual); found != all.end()) std::rotate(all.begin(), found, found + 1);
     if (all.empty()) throw Unsupported{"tiles are 96 to 256 columns wide, not " + std::to_string(tile_n)};
     return all;
   }
@@ -232,11 +235,13 @@ extern constinit const Pair autotuned_gemm{
                             .run = call<&AutotunedGemm::best_fixed>,
                             .prepare = call<&AutotunedGemm::choose_for_all>,
                             .needs = {.dsmem = true, .libraries = {Library::nvrtc}},
+                            .best_of = {"persistent", "usual_compiled_at_run_time"},
                             .kernels = nothing_spilled},
                            {.name = "autotuned",
                             .run = call<&AutotunedGemm::autotuned>,
                             .prepare = call<&AutotunedGemm::choose_for_each>,
                             .needs = {.dsmem = true, .libraries = {Library::nvrtc}},
+                            .best_of = {"best_fixed", "persistent", "usual_compiled_at_run_time"},
                             .kernels = nothing_spilled}}),
     // The same configuration as `persistent`: what NVRTC makes of it beside what nvcc does.
     .controls = variants({{.name = "usual_compiled_at_run_time",

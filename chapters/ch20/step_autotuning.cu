@@ -317,11 +317,13 @@ extern constinit const Pair step_autotuning{
                            {.name = "end_to_end",
                             .run = call<&StepAutotuning::run<end_to_end>>,
                             .prepare = call<&StepAutotuning::prepare<end_to_end>>,
-                            .reset = call<&StepAutotuning::reset>},
+                            .reset = call<&StepAutotuning::reset>,
+                            .best_of = {"heuristics", "per_kernel"}},
                            {.name = "joint_space",
                             .run = call<&StepAutotuning::run<joint_space>>,
                             .prepare = call<&StepAutotuning::prepare<joint_space>>,
-                            .reset = call<&StepAutotuning::reset>}}),
+                            .reset = call<&StepAutotuning::reset>,
+                            .best_of = {"heuristics", "per_kernel", "end_to_end", "fused_untuned"}}}),
     // Fusion and dependent launches with the settings of per_kernel, so that what is left is their interaction; and as many
     // measurements of the step with settings at random.
     .controls = variants({{.name = "fused_untuned",

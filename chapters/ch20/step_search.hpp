@@ -48,16 +48,24 @@ class Search {
     check(cudaStreamSynchronize(stream_));
     return all[static_cast<std::size_t>(best)];
   }
-  // Twice each coordinate in turn, the largest product first.
+  // Twice each coordinate in turn, the largest product first. The settings so far are the default, which others have to beat.
   Settings descend(Settings settings) {
     for (int round = 0; round < 2; ++round) {
       for (const Kind product : {of_gate_up, of_down, of_qkv, of_o}) {
-        std::vector<Settings> all(static_cast<std::size_t>(counts_[product]), settings);
-        for (int i = 0; i < counts_[product]; ++i) all[static_cast<std::size_t>(i)].product[product] = i;
+        std::vector<Settings> all{settings};
+        for (int i = 0; i < counts_[product]; ++i) {
+          if (i == settings.product[product]) continue;
+          all.push_back(settings);
+          all.back().product[product] = i;
+        }
         settings = best(all);
       }
-      std::vector<Settings> all(split_choices.size(), settings);
-      for (std::size_t i = 0; i < all.size(); ++i) all[i].splits = split_choices[i];
+      std::vector<Settings> all{settings};
+      for (const int splits : split_choices) {
+        if (splits == settings.splits) continue;
+        all.push_back(settings);
+        all.back().splits = splits;
+      }
       settings = best(all);
     }
     return settings;

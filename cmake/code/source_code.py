@@ -23,7 +23,7 @@ ANY_INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*["<]([^">]+)[">]""", re
 GPU_ONLY = {"__device__", "__global__", "__constant__"}
 # Fields of a pair, its variants and its outputs that do not count: words, which of them is what, what is checked or reported
 # besides the measurement, and the cases of a sweep, whose recorded points name their sizes.
-SAID = {"teaches", "lesson", "gains_over", "edges", "same_bits_as", "groups", "kernels", "sweep", "timeline"}
+SAID = {"teaches", "lesson", "gains_over", "edges", "same_bits_as", "best_of", "groups", "kernels", "sweep", "timeline"}
 # Fields of a size that limit its values.
 LIMITS = {"multiple", "least", "most"}
 ROLES = {"optimized", "controls", "libraries"}

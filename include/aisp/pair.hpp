@@ -77,6 +77,8 @@ struct Variant {
                                         // baseline's in order, also where the types differ (bf16 instead of fp32)
   std::string_view gains_over{};  // for an optimized variant: the reference of its gain, the baseline or an earlier variant;
                                   // empty: the one right before it
+  std::string_view best_of[4]{};  // variants of the pair among which it calls itself the fastest: a run checks that none of them
+                                  // is faster; of one named x_tuned, x is
   KernelLimits kernels{};         // limits for the compiled kernels
   bool not_run = false;           // for an optimized variant: compiled for a GPU that nobody has run it on; every report says so
 };

@@ -17,6 +17,7 @@ class Pair:
     baseline: str = ""
     steps: list = field(default_factory=list)    # names of the optimized variants, in their order
     over: dict = field(default_factory=dict)     # of a step: the variant that .gains_over names
+    best_of: dict = field(default_factory=dict)  # of a variant: those of .best_of, among which it calls itself the fastest
     cases: list = field(default_factory=list)    # of the sweep
 
     @property
@@ -96,6 +97,12 @@ def name_of(element):
     return next(iter(words_of(named if named else element)), "")
 
 
+def sets_of(variants):
+    sets = {name_of(variant): [word for key, value in fields_of(variant[1:-1]) if key == "best_of" for word in words_of(value)]
+            for variant in variants if variant[:1] == ["{"]}
+    return {name: members for name, members in sets.items() if members}
+
+
 def read_pair(path):
     pair = Pair(path.parent.name, path.stem, path)
     code = with_constants(tokens(path.read_text()))
@@ -104,6 +111,8 @@ def read_pair(path):
         return None
     body = code[head + 4:after_group(code, head + 3) - 1]
     for name, value in fields_of(body):
+        if name in ("baseline", "optimized", "controls", "libraries"):
+            pair.best_of.update(sets_of([value] if name == "baseline" else elements_of(value)))
         if name == "lesson":
             pair.lesson = "".join(words_of(value))
         elif name == "baseline":

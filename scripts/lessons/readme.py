@@ -8,7 +8,6 @@ GENERATED = re.compile(r"^<!-- (measured|counted|swept):\s[^>]*-->$.*?^<!-- \1: 
 COMMENT = re.compile(r"<!--.*?-->", re.S)
 ANSWERS = re.compile(r"<!--\s+answers\s+(ch\d\d:\w+)((?:\s+\w+(?::\w+)?)*)\s+-->")
 QUOTE = re.compile(r"<!--\s+(\w+)\s+(ch\d\d:\w+)\s+(\w+)(?:/(\w+))?\s+(?:speedup|time(?:/\d+)?|floor|bandwidth|metric:\S+)\s+-->")
-BEST_OF = re.compile(r"<!--\s+best of\s+(ch\d\d:\w+)\s+(\w+):((?:\s+\w+)+)\s+-->")
 PAIR_LINK = re.compile(r"\]\((\w+)\.(?:cu|cpp)\)")
 NAMES = re.compile(r"`(\w+)`")
 INLINE = re.compile(r"`[^`\n]+`")
@@ -80,7 +79,6 @@ class Readme:
         quotes = list(QUOTE.finditer(self.prose))
         self.quoted = {(mark[2], name) for mark in quotes for name in mark.group(3, 4) if name}
         self.quotes = [(self.line_of(mark.start()), mark[1], mark[2]) for mark in quotes]
-        self.best_of = [(self.line_of(mark.start()), mark[1], mark[2], mark[3].split()) for mark in BEST_OF.finditer(self.prose)]
 
     def line_of(self, place):
         return self.prose.count("\n", 0, place) + 1

@@ -65,6 +65,11 @@ class FailsValidation final : public Doubling {
 
 }  // namespace
 
+extern constinit const selftest::Case beaten_best =
+    pair_of<&Doubling::slow, Wrong>({.does = "calls itself the fastest of a set, and a member is faster",
+                                     .must = passes_with("audit/best_of_set"),
+                                     .baseline = call<&Doubling::doubled>,
+                                     .best_of = "slow"});
 extern constinit const selftest::Case zeros =
     pair_of<&Wrong::with_zeros>({.does = "writes zeros", .must = fails("verify/reference")});
 extern constinit const selftest::Case wrong_result =

@@ -36,7 +36,7 @@ constexpr int most_long_reports = 3;
 Executor::Executor(pair::Session& session, const Conditions& conditions)
     : session_{session}, conditions_{conditions}, digests_{session}, held_digests_{session} {
   if (!session.on_gpu()) return;
-  if (conditions.cache == Cache::cold) cold_ = std::make_unique<ColdCache>(session);
+  if (conditions.cache == Cache::cold) cold_ = std::make_unique<ColdCache>(session.gpu_ordinals());
   gate_ = std::make_unique<Gate>();
   limits_ = std::make_unique<DeviceLimits>(session);
   check(cudaEventCreateWithFlags(&finished_, cudaEventDisableTiming));

@@ -2,6 +2,9 @@
 #pragma once
 #include <aisp/pair.hpp>
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
 #include <vector>
 
 namespace aisp::pair {
@@ -39,6 +42,17 @@ inline const Variant& first_of_same_bits(const Pair& pair, const Variant& varian
 // Whether two different variants are declared to have the same bits; that one variant repeats its own is not declared so.
 inline bool same_bits_declared(const Pair& pair, const Variant& a, const Variant& b) {
   return a.name != b.name && first_of_same_bits(pair, a).name == first_of_same_bits(pair, b).name;
+}
+
+// Returns the variants among which one calls itself the fastest: those that it declares, and of x_tuned x.
+inline std::vector<const Variant*> members_of_set(const Pair& pair, const Variant& best) {
+  constexpr std::string_view tuned = "_tuned";
+  const std::string_view plain = best.name.ends_with(tuned) ? best.name.substr(0, best.name.size() - tuned.size()) : "";
+  std::vector<const Variant*> members = all_variants(pair);
+  std::erase_if(members, [&](const Variant* each) {
+    return each == &best || (each->name != plain && std::ranges::find(best.best_of, each->name) == std::end(best.best_of));
+  });
+  return members;
 }
 
 // Returns the name of the optimized variant that shows the pair's lesson.

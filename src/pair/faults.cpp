@@ -104,6 +104,7 @@ class Faults {
     if (variant.run == nullptr) add("'{}' has no .run", variant.name);
     for (const Tolerance& each : variant.tolerance) check_tolerance(each, fmt::format(".tolerance of '{}'", variant.name));
     check_same_bits(variant);
+    check_set(variant);
     if (variant.kernels.registers < 0 || variant.kernels.local_at_least < 0)
       add(".kernels of '{}' limits something to less than nothing", variant.name);
     if (variant.kernels.local_bytes >= 0 && variant.kernels.local_at_least > variant.kernels.local_bytes)
@@ -123,6 +124,14 @@ class Faults {
       add("'{}' has the .same_bits_as '{}', and one of them has other bits in every run", variant.name, variant.same_bits_as);
     else if (variant.outputs == no_outputs || (*named)->outputs == no_outputs)
       add("'{}' has the .same_bits_as '{}', and one of them writes no outputs", variant.name, variant.same_bits_as);
+  }
+
+  void check_set(const Variant& variant) {
+    const std::vector<const Variant*> all = all_variants(pair_);
+    for (const std::string_view member : variant.best_of)
+      if (!member.empty() && (member == variant.name || std::ranges::find(all, member, &Variant::name) == all.end()))
+        add("'{}' has '{}' in its .best_of, which is no other variant of the pair", variant.name,
+            base::one_line(std::string{member}, 40));
   }
 
   void check_lesson() {

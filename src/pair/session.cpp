@@ -37,6 +37,8 @@ void write_words(const std::string& path, std::size_t bytes, std::uint64_t seed)
   if (error != 0) fail_to_write(path, error);
 }
 
+Cache cache_of_last = Cache::cold;
+
 bool is_input(const Buffer& buffer) { return buffer.role == Role::input || buffer.role == Role::inout; }
 
 bool replaceable(const Buffer& buffer) { return buffer.role == Role::input && !buffer.constant; }
@@ -46,11 +48,14 @@ constexpr std::uint64_t of_buffers = 1, of_files = 2, of_others = 3;
 
 }  // namespace
 
+Cache present_cache() { return cache_of_last; }
+
 Session::Session(const Pair& pair, SessionOptions options)
     : pair_{pair},
       options_{std::move(options)},
       sizes_{sizes_in_effect(pair, options_.sizes, options_.scale)},
       launch_{pair.device == Device::gpu} {
+  cache_of_last = pair.cache;
   if (on_gpu()) open_streams();
   workload_.reset(pair.make(*this));
   refill(options_.seed);

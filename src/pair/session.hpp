@@ -33,6 +33,9 @@ struct SessionOptions {
   RankGroup* ranks = nullptr;  // the pair's processes; null: this one alone
 };
 
+// Returns how samples of the pair that was set up last find the cache; cold before the first.
+Cache present_cache();
+
 // One pair set up in this process: its workload and all its resources.
 class Session final : public Setup {
  public:

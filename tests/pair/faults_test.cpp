@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <limits>
+#include <string_view>
+#include <vector>
 
+#include "pair/all_variants.hpp"
 #include "pair/registry.hpp"
 
 namespace aisp::pair {
@@ -173,6 +176,32 @@ TEST(Faults, SameBitsAsWhatIsNotThere) {
                 p.controls = variants({{.name = "half", .run = nothing, .same_bits_as = "plain", .outputs = no_outputs}});
               }),
               ElementsAre(HasSubstr("one of them writes no outputs")));
+}
+
+TEST(Faults, TheFastestOfWhatIsNotThere) {
+  const auto with = [](std::string_view member) {
+    return faults_with([&](Pair& p) { p.optimized.items_[0].best_of[2] = member; });
+  };
+  EXPECT_THAT(with("plain"), IsEmpty());
+  for (const std::string_view member : {"vectorized", "gone"})
+    EXPECT_THAT(with(member), ElementsAre(HasSubstr("in its .best_of, which is no other variant")));
+}
+
+TEST(SetOfABest, IsWhatItNamesAndWhatItTunes) {
+  Pair pair{.teaches = "", .make = nullptr, .baseline = {"plain"}, .optimized = variants({{"step"}, {"chosen"}})};
+  pair.libraries = variants({{"library"}, {"library_tuned"}});
+  const auto names = [&](const Variant& best) {
+    std::vector<std::string_view> found;
+    for (const Variant* member : members_of_set(pair, best)) found.push_back(member->name);
+    return found;
+  };
+  EXPECT_THAT(names(pair.optimized[1]), IsEmpty());
+  EXPECT_THAT(names(pair.libraries[1]), ElementsAre("library"));
+  pair.optimized.items_[1].best_of[0] = "step";
+  pair.optimized.items_[1].best_of[1] = "plain";
+  EXPECT_THAT(names(pair.optimized[1]), ElementsAre("plain", "step"));
+  pair.libraries.items_[1].best_of[0] = "step";
+  EXPECT_THAT(names(pair.libraries[1]), ElementsAre("step", "library"));
 }
 
 TEST(Faults, LimitsOfKernels) {

@@ -72,6 +72,19 @@ TEST_F(Speedups, WhatIsTooShortIsNotTheBest) {
   EXPECT_EQ(found.warnings[0].find("no verdict for tiny"), 0u) << found.warnings[0];
 }
 
+TEST_F(Speedups, ALossIsTheSpeedWhereItIsSureAndMoreThanNone) {
+  add("plain", VariantRole::baseline, 2);
+  add("slower", VariantRole::optimized, 2.1);
+  add("level", VariantRole::optimized, 2.01);
+  const auto loss = [&](std::size_t member, std::size_t best) {
+    return loss_to(timed_[member], timed_[best], {"", 1}, correction_);
+  };
+  ASSERT_TRUE(loss(0, 1));
+  EXPECT_NEAR(loss(0, 1)->value, 2 / 2.1, 1e-3);
+  EXPECT_FALSE(loss(1, 0));
+  EXPECT_FALSE(loss(0, 2)) << "half a percent is none";
+}
+
 TEST(CallsToRepay, AreThoseThatSaveWhatCompilingTook) {
   EXPECT_EQ(calls_to_repay(500, 1.5, 1), 1000);
   EXPECT_EQ(calls_to_repay(501, 2, 1), 501);

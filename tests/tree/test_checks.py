@@ -11,7 +11,7 @@ sys.path.insert(0, str(SOURCE / "cmake"))
 from manual import terms  # noqa: E402
 
 # Calls that make a problem, up to its check: the stage or the variant come first.
-MAKERS = (r"\badd_problem\(\s*result,\s*[^,]+,\s*", r"(?<!add_)\bproblem\(\s*[^,]+,\s*", r"\bfail_variant\(\s*[^,]+,\s*",
+MAKERS = (r"\badd_problem\(\s*result,\s*[^,]+,\s*", r"(?<!add_)\bproblem\(\s*[^,]+,\s*", r"\b(?:fail_variant|complain)\(\s*[^,]+,\s*",
           r"\bguarded\(\s*[^,\"]+,\s*", r"\bproblems\.push_back\(\s*\{\s*[\w:]+,\s*[^,]+,\s*")
 NAMED = re.compile(rf"(?:{'|'.join(MAKERS)})\"(\w+)\"")
 # In src/verify the variant and the stage are known.

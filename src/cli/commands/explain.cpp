@@ -109,6 +109,12 @@ void each_metric(const std::vector<RecordedOn>& recorded, Visit&& visit) {
   }
 }
 
+std::vector<std::string> names_of_set(const Pair& pair, const Variant& best) {
+  std::vector<std::string> names;
+  for (const Variant* member : pair::members_of_set(pair, best)) names.emplace_back(member->name);
+  return names;
+}
+
 json variants_json(const Pair& pair) {
   json list = json::array();
   each_variant(pair, [&](const Variant& variant, const char* role) {
@@ -117,6 +123,7 @@ json variants_json(const Pair& pair) {
                     {"is_lesson", variant.name == pair::lesson_of(pair)},
                     {"gains_over", variant.gains_over},
                     {"same_bits_as", variant.same_bits_as},
+                    {"best_of", names_of_set(pair, variant)},
                     {"computes_output", variant.outputs != no_outputs},
                     {"changes_precision", variant.changes_precision},
                     {"not_run", variant.not_run},
@@ -212,6 +219,8 @@ std::string variant_line(const Pair& pair, const Variant& variant) {
   if (variant.name == pair::lesson_of(pair)) notes.emplace_back("the lesson");
   if (!variant.gains_over.empty()) notes.push_back(fmt::format("its gain is over {}", variant.gains_over));
   if (!variant.same_bits_as.empty()) notes.push_back(fmt::format("the same bits as {}", variant.same_bits_as));
+  if (const auto set = names_of_set(pair, variant); !set.empty())
+    notes.push_back("the fastest of itself, " + base::join(set, ", "));
   if (variant.changes_precision) notes.emplace_back("changes precision");
   if (variant.not_run) notes.emplace_back("not run: nobody has had a GPU for it");
   if (!has_code(pair, variant)) notes.emplace_back("this executable has no code for it");

@@ -9,8 +9,8 @@
 
 namespace aisp::measure {
 
-ColdCache::ColdCache(pair::Session& session) {
-  for (const int gpu : session.gpu_ordinals()) {
+ColdCache::ColdCache(const std::vector<int>& gpu_ordinals) {
+  for (const int gpu : gpu_ordinals) {
     check(cudaSetDevice(gpu));
     int l2_bytes = 0;
     check(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, gpu));
@@ -19,7 +19,7 @@ ColdCache::ColdCache(pair::Session& session) {
     check(cudaStreamCreateWithFlags(&flush.stream, cudaStreamNonBlocking));
     flushes_.push_back(flush);
   }
-  check(cudaSetDevice(session.gpu_ordinals().at(0)));
+  check(cudaSetDevice(gpu_ordinals.at(0)));
 }
 
 ColdCache::~ColdCache() {

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "pair/session.hpp"
-
 namespace aisp::measure {
 
-// Empties the L2 of all of a session's GPUs: persisting lines are reset, and twice the L2 is written and read again. Its buffers
+// Empties the L2 of GPUs: persisting lines are reset, and twice the L2 is written and read again. Its buffers
 // are allocated once, and its streams are its own: no setting of the pair's streams reaches them.
 class ColdCache {
  public:
-  explicit ColdCache(pair::Session& session);
+  explicit ColdCache(const std::vector<int>& gpu_ordinals);  // leaves the first as the present one
   ~ColdCache();
   ColdCache(const ColdCache&) = delete;
   ColdCache& operator=(const ColdCache&) = delete;

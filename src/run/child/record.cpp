@@ -61,6 +61,10 @@ void Record::problem(std::string variant, std::string check, std::string message
   result_.status = evidence::Status::failed;
   message = located(message);
   if (result_.reason.empty()) result_.reason = variant.empty() ? message : variant + ": " + message;
+  complain(std::move(variant), std::move(check), std::move(message), std::move(advice));
+}
+
+void Record::complain(std::string variant, std::string check, std::string message, std::string advice) {
   const bool in_none = stages_.current() == evidence::Stage::none;
   const evidence::Stage stage = in_none ? evidence::Stage::teardown : stages_.current();
   result_.problems.push_back({stage, std::move(variant), std::move(check), std::move(message), std::move(advice)});

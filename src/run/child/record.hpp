@@ -33,6 +33,8 @@ class Record {
   void skip_variant(std::string_view variant, std::string reason);
   // Fails the pair. `variant`: empty if no single variant is at fault.
   void problem(std::string variant, std::string check, std::string message, std::string advice = {});
+  // Reports what a check found without failing the pair: its results hold.
+  void complain(std::string variant, std::string check, std::string message, std::string advice);
   // Leaves a library's variant out; a variant of the pair's own fails the pair.
   void fail_variant(evidence::VariantResult& variant, const std::string& check, std::string message, std::string advice);
   // Records a variant's failures. Throws Unsupported if this machine cannot run the baseline.

@@ -124,6 +124,13 @@ std::optional<double> calls_to_repay(double compile_ms, double baseline_ms, doub
   return std::ceil(compile_ms / saved_ms);
 }
 
+std::optional<measure::Interval> loss_to(const Timed& member, const Timed& best, const Judge& judge,
+                                         const measure::Correction& correction) {
+  const measure::Interval speed = speedup_interval(member.samples, best.samples, judge, {.correction = correction});
+  if (measure::verdict(speed) != evidence::Verdict::slower || speed.high >= 1 - measure::smallest_difference) return std::nullopt;
+  return speed;
+}
+
 Claims claim_speedups(const std::vector<Timed>& timed, const Judge& judge, const measure::Correction& correction,
                       std::string_view lesson) {
   Claims claims;

@@ -42,6 +42,11 @@ struct Claims {
   std::vector<std::string> warnings;
 };
 
+// Returns a variant's speed over that of a member of the set of which it calls itself the fastest, where it is slower: surely,
+// and by more than counts as none.
+std::optional<measure::Interval> loss_to(const Timed& member, const Timed& best, const Judge& judge,
+                                         const measure::Correction& correction);
+
 // Sets each variant's speedup over the baseline, its gain over the step before it, its share of a library's speed, and the number
 // of calls that repay its compile time.
 Claims claim_speedups(const std::vector<Timed>& timed, const Judge& judge, const measure::Correction& correction,

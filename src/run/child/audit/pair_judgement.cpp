@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "base/text.hpp"
+#include "pair/all_variants.hpp"
 #include "run/child/timing/samples.hpp"
 #include "run/results/assemble.hpp"
 
@@ -44,6 +45,21 @@ void note_claims(Record& record, const std::vector<Timed>& timed, const Judge& j
   Claims claims = claim_speedups(timed, judge, correction, record.result().lesson);
   for (std::string& warning : claims.warnings) record.warn(std::move(warning));
   if (!claims.best.empty()) record.result().best = std::move(claims.best);
+}
+
+void check_bests(const Pair& pair, Record& record, const std::vector<Timed>& timed, const Judge& judge,
+                 const measure::Correction& correction) {
+  for (const Timed& best : timed)
+    for (const Variant* variant : pair::members_of_set(pair, *best.variant)) {
+      const auto member = std::ranges::find(timed, variant, &Timed::variant);
+      const auto loss = member != timed.end() ? loss_to(*member, best, judge, correction) : std::nullopt;
+      if (loss)
+        record.complain(
+            best.result->name, "best_of_set",
+            fmt::format("it calls itself the fastest of a set, and is {:.3f}x [{:.3f}, {:.3f}] as fast as {}, a member",
+                        loss->value, loss->low, loss->high, variant->name),
+            "choose as samples are timed (aisp::fastest), or take the member out of its .best_of");
+    }
 }
 
 void note_drift(Record& record, const std::vector<Timed>& all) {
@@ -89,6 +105,7 @@ void judge(const Context& context, Record& record, pair::Session& session, const
     if (by.metric.empty()) note_floor(context, record, session, timed);
   }
   note_claims(record, samples.timed, by, correction);
+  check_bests(context.pair, record, samples.timed, by, correction);
   note_drift(record, samples.timed);
   for (const Timed& timed : samples.timed) check_floor(context, record, session, timed);
 }
