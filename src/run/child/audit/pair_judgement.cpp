@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 
 #include "base/text.hpp"
+#include "measure/statistics/statistics.hpp"
 #include "run/child/timing/samples.hpp"
 #include "run/results/assemble.hpp"
 
@@ -15,6 +17,9 @@ namespace aisp::run {
 namespace {
 
 constexpr double telling_autocorrelation = 0.2;
+// Means may confirm so much less of a speedup than medians, with so many samples.
+constexpr double most_below_median = 0.15;
+constexpr std::size_t fewest_of_modes = 20;
 
 // Whether the correlation is above the limit, and not by chance: with n independent samples it varies by 1 / sqrt(n).
 bool drifts(const evidence::Timing& timing) {
@@ -44,6 +49,25 @@ void note_claims(Record& record, const std::vector<Timed>& timed, const Judge& j
   Claims claims = claim_speedups(timed, judge, correction, record.result().lesson);
   for (std::string& warning : claims.warnings) record.warn(std::move(warning));
   if (!claims.best.empty()) record.result().best = std::move(claims.best);
+}
+
+// Tells of speedups that the means of all samples but the slowest tenth do not confirm: of bimodal times a median shows one mode.
+// A variant judged by a metric has no speedup of times.
+void note_modes(Record& record, const std::vector<Timed>& timed) {
+  const auto mean_ms = [](const Timed& each) {
+    std::vector<double> times_ms;
+    for (const measure::Sample& sample : each.samples) times_ms.push_back(sample.raw_ms);
+    return measure::trimmed_mean(std::move(times_ms)) - each.result->timing->offset_ms;
+  };
+  for (const Timed& each : timed) {
+    const std::optional<evidence::Speedup>& speedup = each.result->speedup;
+    if (!speedup || speedup->verdict != evidence::Verdict::faster || each.samples.size() < fewest_of_modes) continue;
+    const double by_means = mean_ms(timed.front()) / mean_ms(each);
+    if (by_means > 0 && by_means < (1 - most_below_median) * speedup->low)
+      record.note(
+          fmt::format("{}: {:.3g}x by medians, but {:.3g}x by means without the slowest tenth: its times are of two kinds",
+                      each.result->name, speedup->value, by_means));
+  }
 }
 
 void note_drift(Record& record, const std::vector<Timed>& all) {
@@ -89,6 +113,7 @@ void judge(const Context& context, Record& record, pair::Session& session, const
     if (by.metric.empty()) note_floor(context, record, session, timed);
   }
   note_claims(record, samples.timed, by, correction);
+  if (by.metric.empty()) note_modes(record, samples.timed);
   note_drift(record, samples.timed);
   for (const Timed& timed : samples.timed) check_floor(context, record, session, timed);
 }
