@@ -54,6 +54,7 @@ struct Case {
   bool reproducible = false;  // runs with --reproducible
   bool needs_cupti = false;   // nothing but the profiler can see it
   bool copies = false;        // baseline and optimized variant are the same function; neither may be called faster
+  int rounds = 0;             // timed rounds at least, where a check needs more than others do
   Pair pair;
 };
 
@@ -68,6 +69,7 @@ struct Row {
   bool reproducible = false;
   bool needs_cupti = false;
   bool copies = false;
+  int rounds = 0;
   bool host_callbacks = false;
   bool deterministic = true;
   bool changes_precision = false;
@@ -86,6 +88,7 @@ constexpr Case pair_of(const Row& row) {
           .reproducible = row.reproducible,
           .needs_cupti = row.needs_cupti,
           .copies = row.copies,
+          .rounds = row.rounds,
           .pair = {.teaches = row.does,
                    .make = make<W>,
                    .baseline = {"slow", row.baseline != nullptr ? row.baseline : call<&W::slow>},

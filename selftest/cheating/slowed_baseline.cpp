@@ -3,6 +3,8 @@
 #include "calls.hpp"
 #include "doubling.hpp"
 
+#include <sys/resource.h>
+
 namespace aisp::ch94 {
 namespace {
 
@@ -35,9 +37,22 @@ class SlowsDown final : public Doubling {
     fill_doubled();
     spin(std::chrono::microseconds{reported_ ? 450 : 150});
   }
-  void metrics(std::string_view, Metrics&) override { reported_ = true; }
+  // Whoever looks at threads that should be idle sleeps meanwhile, and threads that sleep give up their CPU.
+  void a_little_unwatched(Launch&) {
+    fill_doubled();
+    spin(std::chrono::microseconds{waits_of_thread() - waits_ >= 2 ? 150 : 450});
+  }
+  void metrics(std::string_view, Metrics&) override {
+    reported_ = true;
+    waits_ = waits_of_thread();
+  }
 
  private:
+  static long waits_of_thread() {
+    rusage use{};
+    ::getrusage(RUSAGE_THREAD, &use);
+    return use.ru_nvcsw;
+  }
   static void spin(std::chrono::microseconds time = std::chrono::milliseconds{2}) {
     const auto until = std::chrono::steady_clock::now() + time;
     while (std::chrono::steady_clock::now() < until) {
@@ -45,6 +60,7 @@ class SlowsDown final : public Doubling {
   }
   Calls calls_;
   bool reported_ = false;
+  long waits_ = -2;
 };
 
 }  // namespace
@@ -69,5 +85,11 @@ extern constinit const selftest::Case reported_baseline =
     pair_of<&Doubling::doubled, SlowsDown>({.does = "its baseline takes thrice as long once metrics have been asked for",
                                             .must = timed_otherwise,
                                             .baseline = call<&SlowsDown::a_little_once_reported>});
+
+extern constinit const selftest::Case unwatched_baseline =
+    pair_of<&Doubling::doubled, SlowsDown>({.does = "its baseline takes thrice as long where nobody made sure that all is idle",
+                                            .must = fails("measurement/timed_differently"),
+                                            .baseline = call<&SlowsDown::a_little_unwatched>,
+                                            .rounds = 120});
 
 }  // namespace aisp::ch94

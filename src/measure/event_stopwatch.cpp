@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <aisp/check.hpp>
 
+#include <chrono>
+
 #include "measure/gpu_kernels.hpp"
 #include "measure/sample.hpp"
 #include "measure/stopwatch.hpp"
 
 namespace aisp::measure {
 namespace {
+
+// A GPU's clock is at its height after so much load.
+constexpr std::chrono::duration<double> clock_rises_in{0.02};
 
 class EventStopwatch final : public Stopwatch {
  public:
@@ -28,10 +33,13 @@ class EventStopwatch final : public Stopwatch {
 
   using Stopwatch::time;
   Sample time(const Variant& variant, Capture& capture) override {
-    Sample sample = sample_of(executor_.execute(variant, capture, frame()));
+    Sample sample = time_alone(variant, capture);
     sample.metrics = collect_metrics(session_.workload(), variant.name);
     return sample;
   }
+
+  // Times without asking for metrics.
+  Sample time_alone(const Variant& variant, Capture& capture) { return sample_of(executor_.execute(variant, capture, frame())); }
 
   // Uses a released start: an immediate one would include the launch of the probe, which is no part of the stopwatch.
   double time_probe() override {
@@ -64,6 +72,22 @@ class EventStopwatch final : public Stopwatch {
 };
 
 }  // namespace
+
+std::vector<double> event_times_ms(pair::Session& session, const Conditions& conditions, const Variant& variant, int runs,
+                                   double longest_s) {
+  using Seconds = std::chrono::duration<double>;
+  using Clock = std::chrono::steady_clock;
+  EventStopwatch stopwatch{session, conditions};
+  for (const auto start = Clock::now(); Seconds{Clock::now() - start} < clock_rises_in;) stopwatch.time_probe();
+  stopwatch.executor().load(variant);
+  std::vector<double> times_ms;
+  const auto start = Clock::now();
+  while (static_cast<int>(times_ms.size()) < runs && (times_ms.empty() || Seconds{Clock::now() - start}.count() < longest_s)) {
+    Capture capture{.digest = false};
+    times_ms.push_back(stopwatch.time_alone(variant, capture).raw_ms);
+  }
+  return times_ms;
+}
 
 std::unique_ptr<Stopwatch> make_event_stopwatch(pair::Session& session, const Conditions& conditions) {
   return std::make_unique<EventStopwatch>(session, conditions);

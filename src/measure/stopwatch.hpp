@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "measure/execution.hpp"
 #include "measure/sample.hpp"
@@ -36,6 +37,11 @@ class Stopwatch {
 // Makes a stopwatch of CUDA events around each execution; each sample starts with nothing of the workload in L2 unless the pair
 // wants it hot.
 std::unique_ptr<Stopwatch> make_event_stopwatch(pair::Session& session, const Conditions& conditions);
+// Returns the times of `runs` executions of a variant, as such a stopwatch reads them, or of fewer once they have taken
+// `longest_s`. No metrics are asked for: the workload may not have computed yet what they tell. The chip's clock is brought to
+// its height by work of the harness.
+std::vector<double> event_times_ms(pair::Session& session, const Conditions& conditions, const Variant& variant, int runs,
+                                   double longest_s);
 // Makes a stopwatch of CUPTI's durations: from the first start to the last end of the work that an execution queued.
 std::unique_ptr<Stopwatch> make_kernel_stopwatch(pair::Session& session, const Conditions& conditions);
 // Makes a stopwatch of blocks of executions on the host clock, long enough that the clock's own time is negligible (PyTorch's

@@ -71,7 +71,7 @@ run::Request request_for(const pair::SelftestEntry& entry, const std::filesystem
   run::Request request;
   request.target = entry.entry.target();
   request.seed = drawn_seed();
-  request.iterations = rounds;
+  request.iterations = std::max(rounds, entry.subject->rounds);
   request.warmup = 1;
   request.budget_s = sampling_budget_s;
   request.reproducible = entry.subject->reproducible;
@@ -325,6 +325,7 @@ SelftestLine judge_selftest(const pair::SelftestEntry& entry, const PairResult& 
     return line;
   }
   line.reason = slip(expected, result);
+  if (line.reason.empty() && entry.subject->copies) line.reason = difference_of_copies(result);
   if (line.reason.empty()) line.verdict = SelftestVerdict::caught;
   else if (entry.subject->needs_cupti && without_cupti(result)) line.reason = "CUPTI cannot record here";
   else if (was_too_busy(expected, result)) line.reason = "cannot tell: the machine was busy";

@@ -9,6 +9,7 @@
 #include "base/system/process_memory.hpp"
 #include "measure/idle_watch.hpp"
 #include "pair/memory/pools.hpp"
+#include "verify/tiles.hpp"
 
 namespace aisp::verify {
 namespace {
@@ -115,8 +116,19 @@ void VariantCheck::compare_with_baseline(const VariantCheck& baseline) {
     outcome_.versus_baseline_all_l2 = std::max(outcome_.versus_baseline_all_l2, norms.relative_l2());
     from_baseline_.push_back(may_differ(i) ? norms.relative_l2() : 0);
     if (may_differ(i)) continue;
-    fail("baseline", difference(norms, written_.lengths[i], limits_of(i), baseline.limits_of(i), name(i), "the baseline's"));
+    Difference differs = difference(norms, written_.lengths[i], limits_of(i), baseline.limits_of(i), name(i), "the baseline's");
+    if (differs.text.empty()) differs.text = concentrated_error(i, baseline, norms);
+    fail("baseline", std::move(differs));
   }
+}
+
+// A pair that names groups has said where errors may differ, and each of its groups has been compared.
+std::string VariantCheck::concentrated_error(std::size_t i, const VariantCheck& baseline, const pair::Norms& norms) const {
+  const Tolerance own = limits_of(i), others = baseline.limits_of(i);
+  if (own.kind != Tolerance::Kind::limits || norms.groups > 1 || buffer_of(i).unordered) return {};
+  const double rms = std::sqrt(norms.reference_squared / static_cast<double>(written_.lengths[i]));
+  return verify::concentrated_error(first_[i], baseline.first_[i], rms, most_of_element * (own.element + others.element),
+                                    base::OneWay{options_.seed}(of_tiles, i));
 }
 
 void VariantCheck::release() { first_.clear(); }

@@ -13,7 +13,7 @@
 namespace aisp::verify {
 
 // First words of numbers that follow from the seed of a verification (base::OneWay).
-enum VerificationStream : std::uint64_t { of_inputs = 1, of_order, of_executor, of_places, of_drawings };
+enum VerificationStream : std::uint64_t { of_inputs = 1, of_order, of_executor, of_places, of_drawings, of_tiles };
 
 // Seed of the inputs that all variants find.
 std::uint64_t inputs_seed(const Options& options);
@@ -88,6 +88,8 @@ class VariantCheck {
 
   void check_leaks(std::vector<pair::Snapshot>& copies);
 
+  // Describes an error in a tile of an output that its norm hides; empty if there is none.
+  std::string concentrated_error(std::size_t i, const VariantCheck& baseline, const pair::Norms& norms) const;
   bool may_differ(std::size_t i) const;
 
   Tolerance limits_of(std::size_t i) const;

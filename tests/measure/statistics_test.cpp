@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace aisp::measure {
 namespace {
 
@@ -24,6 +26,20 @@ TEST(Summary, OfKnownValues) {
   EXPECT_DOUBLE_EQ(summary.max, 9);
   ASSERT_EQ(summary.custom.size(), 1u);
   EXPECT_NEAR(summary.custom[0].value, 3.4, 1e-9);
+}
+
+TEST(TrimmedMean, LeavesTheLargestTenthOut) {
+  EXPECT_DOUBLE_EQ(trimmed_mean({1, 1000, 1, 1, 2, 1, 1, 2, 1, 1}), 11.0 / 9);
+  EXPECT_DOUBLE_EQ(trimmed_mean({1, 4}), 2.5);
+  EXPECT_DOUBLE_EQ(trimmed_mean({}), 0);
+}
+
+TEST(RankDeviations, OfKnownValues) {
+  const std::vector<double> low{1, 2, 3, 4}, high{5, 6, 7, 8}, same{1, 2, 3, 4};
+  EXPECT_DOUBLE_EQ(rank_deviations(high, low), 8 / std::sqrt(12.0));
+  EXPECT_DOUBLE_EQ(rank_deviations(low, high), -8 / std::sqrt(12.0));
+  EXPECT_DOUBLE_EQ(rank_deviations(same, low), 0);
+  EXPECT_DOUBLE_EQ(rank_deviations({}, low), 0);
 }
 
 }  // namespace

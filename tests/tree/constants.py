@@ -12,6 +12,8 @@ CONSTANTS = {
         "24 candidates of 4 ms": "tests/measure/candidates_test.cpp", "more than 1 % in pairs": "a setting",
         "with 95 % confidence": "a setting", "more than 1 % below": "a setting",
         "again and 3 us more": "settings", "than 1 s to set up": "a setting", "more than 4 s for the turns": "a setting",
+        "medians' by 15 %": "a setting", "as take 50 ms": "a setting", "20 ms of other work": "a setting", "than 3 s to set up": "a setting",
+        "more than 15 s for the turns": "a setting", "3 us of a baseline": "a setting",
         "2 s after": "a setting", "twice the rounds": "a setting", "twice the size": "a setting", "fit into 0.3 s": "a setting",
         "1.4 % on an H100, 1.0 % on an H200": "limits of a test", "95 % of more than 200 losses of 5 %": "a limit of a test",
         "1 % wide": "a setting", "budget (3 s)": "a setting",

@@ -38,4 +38,24 @@ evidence::Summary summarize(std::span<const double> values, std::span<const doub
   return summary;
 }
 
+double trimmed_mean(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  values.resize(values.size() - values.size() / 10);
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double rank_deviations(std::span<const double> values, std::span<const double> others) {
+  if (values.empty() || others.empty()) return 0;
+  std::vector<double> sorted(others.begin(), others.end());
+  std::ranges::sort(sorted);
+  double above = 0;
+  for (const double value : values) {
+    const auto [first, last] = std::ranges::equal_range(sorted, value);
+    above += static_cast<double>(first - sorted.begin()) + static_cast<double>(last - first) / 2;
+  }
+  const double m = static_cast<double>(values.size()), n = static_cast<double>(others.size());
+  return (above - m * n / 2) / std::sqrt(m * n * (m + n + 1) / 12);
+}
+
 }  // namespace aisp::measure

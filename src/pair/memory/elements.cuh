@@ -12,6 +12,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "pair/memory/memory.hpp"
+
 namespace aisp::pair {
 
 template <class T>

@@ -33,7 +33,7 @@ void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks
   stages.begin(evidence::Stage::setup, limits.setup);
   if (request.reproducible) demand_deterministic_libraries();
   const Environment environment{record.result().gpus};
-  if (!request.own_folder.empty()) move_home(request.own_folder);
+  if (pair.device == Device::host && !request.own_folder.empty()) move_home(request.own_folder);
   // Loads CUPTI now, so that its presence does not reveal the stage.
   if (pair.device == Device::gpu) profile::ActivityRecorder::unavailable();
   for (const evidence::Lost& each : environment.lost()) record.lose(each.kind, each.text);
@@ -45,6 +45,8 @@ void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks
   pair::Session& session = *resources.session;
   if (request.baseline_runs > 0) return send_baseline_times(context, record, session);
   stages.begin(evidence::Stage::verify, limits.verify);
+  std::optional<double> baseline_first_ms;
+  if (session.on_gpu() && !request.verify_only) baseline_first_ms = time_baseline_first(context, record, session);
   const std::optional<Verified> verified = verify_first(context, record, session);
   if (!verified) return;
   account_memory(context, record, session, verified->start, *free_bytes);
@@ -62,8 +64,10 @@ void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks
   record.agree(ranks);
   if (!record.passed()) return tear_down(stages, limits.teardown, resources);
   stages.begin(evidence::Stage::audit, limits.audit);
+  // CUPTI, which may make a process slower, comes after it.
+  if (verified->start != pair.start) baseline_first_ms.reset();
+  check_baseline_alone(context, stages, record, resources, samples, baseline_first_ms);
   const ProbeWork probe_work = audit(context, record, resources, verified->start, samples, assumed_probe_work(context));
-  if (!session.on_gpu()) check_baseline_alone(context, stages, record, resources, samples);
   judge(context, record, session, samples, correction_of(pair, samples, probe_work));
   measure_energy(context, stages, record, session, samples.timed);
   record.agree(ranks);

@@ -60,8 +60,7 @@ class Supervisor {
   SupervisedRun run() {
     request_.running_variant_page = running_.path();
     try {
-      // Libraries for GPUs keep code that takes long to compile below HOME.
-      if (entry_.pair->device == Device::host) request_.own_folder = own_folder_.emplace("aisp-own-").path().string();
+      request_.own_folder = own_folder_.emplace("aisp-own-").path().string();
       child_.emplace(base::Command{.argv = {supervision_.executable, "__child", std::to_string(base::Child::result_fd_in_child)},
                                    .environment = for_threads_that_sleep(),
                                    .input = nlohmann::json(request_).dump(),

@@ -69,7 +69,7 @@ struct Request : Settings {
   std::string rank_hub, rank_key;    // where they meet (run/parent/rank_hub.hpp)
   std::string running_variant_page;  // page in which the child notes the running variant (pair/running_variant.hpp)
   std::string scratch_parent;        // folder in which the pair's scratch folder is made
-  std::string own_folder;            // an empty one for a host pair's HOME and TMPDIR; empty: it keeps those of the caller
+  std::string own_folder;            // an empty one for the parent's answers, and a host pair's HOME and TMPDIR; empty: neither
   int baseline_runs = 0;             // only so many executions of the baseline, whose times are sent; 0: everything
   std::string run_folder;            // parent of <chapter>_<name>/profiles; empty: no traces are written
   bool own_process = false;          // the process is the pair's own, so its children are too; not sent: the child sets it
@@ -89,7 +89,7 @@ std::optional<ProfileLevel> profile_level(std::string_view text);
 //   {"stage_done":"setup","elapsed_s":0.41}
 //   {"progress":{"round":12,"of":20}}         while sampling
 //   {"baseline_wanted":{"runs":3,"limit_s":2,"seed":7}}
-//                                             a host pair asks for times of its baseline in another process, and waits for
+//                                             a pair asks for times of its baseline in another process, and waits for
 //                                             baseline_answer in its own folder
 //   {"baseline_ms":[0.41,...]}                they are, from that process
 //   {"result":{...}}                          evidence::PairResult, last line; absent when the child died

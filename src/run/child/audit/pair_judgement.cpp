@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 
 #include "base/text.hpp"
 #include "pair/all_variants.hpp"
+#include "measure/statistics/statistics.hpp"
 #include "run/child/timing/samples.hpp"
 #include "run/results/assemble.hpp"
 
@@ -16,6 +18,9 @@ namespace aisp::run {
 namespace {
 
 constexpr double telling_autocorrelation = 0.2;
+// Means may confirm so much less of a speedup than medians, with so many samples.
+constexpr double most_below_median = 0.15;
+constexpr std::size_t fewest_of_modes = 20;
 
 // Whether the correlation is above the limit, and not by chance: with n independent samples it varies by 1 / sqrt(n).
 bool drifts(const evidence::Timing& timing) {
@@ -62,6 +67,25 @@ void check_bests(const Pair& pair, Record& record, const std::vector<Timed>& tim
     }
 }
 
+// Tells of speedups that the means of all samples but the slowest tenth do not confirm: of bimodal times a median shows one mode.
+// A variant judged by a metric has no speedup of times.
+void note_modes(Record& record, const std::vector<Timed>& timed) {
+  const auto mean_ms = [](const Timed& each) {
+    std::vector<double> times_ms;
+    for (const measure::Sample& sample : each.samples) times_ms.push_back(sample.raw_ms);
+    return measure::trimmed_mean(std::move(times_ms)) - each.result->timing->offset_ms;
+  };
+  for (const Timed& each : timed) {
+    const std::optional<evidence::Speedup>& speedup = each.result->speedup;
+    if (!speedup || speedup->verdict != evidence::Verdict::faster || each.samples.size() < fewest_of_modes) continue;
+    const double by_means = mean_ms(timed.front()) / mean_ms(each);
+    if (by_means > 0 && by_means < (1 - most_below_median) * speedup->low)
+      record.note(
+          fmt::format("{}: {:.3g}x by medians, but {:.3g}x by means without the slowest tenth: its times are of two kinds",
+                      each.result->name, speedup->value, by_means));
+  }
+}
+
 void note_drift(Record& record, const std::vector<Timed>& all) {
   double most = 0;
   for (const Timed& timed : all)
@@ -106,6 +130,7 @@ void judge(const Context& context, Record& record, pair::Session& session, const
   }
   note_claims(record, samples.timed, by, correction);
   check_bests(context.pair, record, samples.timed, by, correction);
+  if (by.metric.empty()) note_modes(record, samples.timed);
   note_drift(record, samples.timed);
   for (const Timed& timed : samples.timed) check_floor(context, record, session, timed);
 }
