@@ -63,7 +63,7 @@ void chain_past_caches(const float* a, const float* b, float* out, std::size_t c
 class LoopFusion final : public Workload {
  public:
   explicit LoopFusion(Setup& setup)
-      : count_{setup.scaled(std::size_t{8} << 20, 16)},
+      : count_{setup.size("elements")},
         a_{setup.input<float>(count_, uniform(-1, 1), {.huge_pages = true})},
         b_{setup.input<float>(count_, uniform(-1, 1), {.huge_pages = true})},
         out_{setup.output<float>(count_, {.huge_pages = true})},
@@ -115,6 +115,11 @@ extern constinit const Pair loop_fusion{
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = within(1e-6, 1e-6),
+    .sizes = sizes({{.name = "elements", .full = 8u << 20, .multiple = 16, .most = 1u << 28}}),
+    .sweep = cases({{"kib_64", "elements=16384"},
+                    {"kib_512", "elements=131072"},
+                    {"mib_4", "elements=1048576"},
+                    {"mib_16", "elements=4194304"}}),
     .reference_samples = std::size_t{8} << 20,
 };
 

@@ -113,7 +113,7 @@ Tile best_tile() {
 class LoopOrder final : public Workload {
  public:
   explicit LoopOrder(Setup& setup)
-      : n_{setup.scaled(384, tile_multiple)},
+      : n_{setup.size("n")},
         a_{setup.input<float>(n_ * n_, uniform(-1, 1))},
         b_{setup.input<float>(n_ * n_, uniform(-1, 1))},
         c_{setup.output<float>(n_ * n_)},
@@ -199,6 +199,8 @@ extern constinit const Pair loop_order{
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = within(1e-5),
+    .sizes = sizes({{.name = "n", .full = 384, .multiple = tile_multiple, .most = 4096}}),
+    .sweep = cases({{"n_48", "n=48"}, {"n_96", "n=96"}, {"n_192", "n=192"}, {"n_288", "n=288"}, {"n_384", "n=384"}}),
     .reference_samples = 384 * 384,
 };
 

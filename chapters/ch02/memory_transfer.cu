@@ -17,7 +17,7 @@ constexpr std::size_t block_bytes = std::size_t{4} << 20, block_floats = block_b
 class MemoryTransfer final : public Workload {
  public:
   explicit MemoryTransfer(Setup& setup)
-      : count_{setup.scaled(64 * block_floats, 1024)},
+      : count_{setup.size("floats")},
         used_{setup.input<float>(count_, normal(0, 1), {.name = "used moments"})},
         next_{setup.input<float>(count_, normal(0, 1), {.name = "next moments on the host", .memory = Memory::pinned})},
         saved_{setup.output<float>(count_, {.name = "saved moments", .memory = Memory::pinned})},
@@ -86,6 +86,13 @@ extern constinit const Pair memory_transfer{
     .optimized = variants({{.name = "full_duplex", .run = call<&MemoryTransfer::full_duplex>}}),
     .bound = Bound::transfer,
     .tolerance = exact,
+    .sizes = sizes({{.name = "floats", .full = 64 * block_floats, .multiple = 1024, .most = 1u << 30}}),
+    .sweep = cases({{"kib_16", "floats=4096"},
+                    {"kib_128", "floats=32768"},
+                    {"mib_1", "floats=262144"},
+                    {"mib_8", "floats=2097152"},
+                    {"mib_64", "floats=16777216"},
+                    {"mib_256", "floats=67108864"}}),
 };
 
 }  // namespace aisp::ch02

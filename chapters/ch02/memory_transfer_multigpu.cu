@@ -32,7 +32,7 @@ class MemoryTransferMultigpu final : public Workload {
   explicit MemoryTransferMultigpu(Setup& setup)
       : sender_{setup.device_ordinal(0)},
         receiver_{setup.device_ordinal(1)},
-        count_{setup.scaled(std::size_t{1} << 26, floats_per_block)},
+        count_{setup.size("floats")},
         in_{setup.input<float>(count_, uniform(-1, 1), {.name = "tensor on the first GPU", .device = 0})},
         out_{setup.output<float>(count_, {.name = "tensor on the second GPU", .device = 1})},
         host_{setup.scratch<float>(count_, {.name = "host buffer", .memory = Memory::pinned})},
@@ -110,6 +110,12 @@ extern constinit const Pair memory_transfer_multigpu{
     .tolerance = exact,
     .needs = {.gpus = 2, .peer_access = true},
     .start = Start::immediate,  // without access the driver cuts a copy into pieces and waits for them on the host
+    .sizes = sizes({{.name = "floats", .full = 1u << 26, .multiple = floats_per_block, .most = 1u << 30}}),
+    .sweep = cases({{"kib_64", "floats=16384"},
+                    {"kib_512", "floats=131072"},
+                    {"mib_4", "floats=1048576"},
+                    {"mib_32", "floats=8388608"},
+                    {"mib_256", "floats=67108864"}}),
 };
 
 }  // namespace aisp::ch02

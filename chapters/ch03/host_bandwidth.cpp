@@ -50,7 +50,7 @@ void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
 class HostBandwidth final : public Workload {
  public:
   explicit HostBandwidth(Setup& setup)
-      : count_{setup.scaled(std::size_t{1} << 26, slice_bytes / sizeof(std::uint32_t))},
+      : count_{setup.size("words")},
         in_{setup.input<std::uint32_t>(count_, integers(0, 0xFFFFFFFF), {.huge_pages = true})},
         out_{setup.output<std::uint32_t>(count_, {.huge_pages = true})},
         team_{setup.threads(setup.cpus())} {}
@@ -96,6 +96,9 @@ extern constinit const Pair host_bandwidth{
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = exact,
+    .sizes = sizes({{.name = "words", .full = 1u << 26, .multiple = slice_bytes / sizeof(std::uint32_t), .most = 1u << 30}}),
+    .sweep = cases(
+        {{"mib_2", "words=524288"}, {"mib_8", "words=2097152"}, {"mib_32", "words=8388608"}, {"mib_128", "words=33554432"}}),
 };
 
 }  // namespace aisp::ch03

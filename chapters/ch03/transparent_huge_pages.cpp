@@ -98,7 +98,7 @@ double huge_mib(std::uintptr_t address) {
 class TransparentHugePages final : public Workload {
  public:
   explicit TransparentHugePages(Setup& setup)
-      : slots_{setup.scaled(std::size_t{1} << 22, huge_page / sizeof(Slot))},
+      : slots_{setup.size("slots")},
         // Twice as many keys as inserts: some come again, and many lookups find nothing.
         keys_{setup.input<std::uint32_t>(slots_ / 8, integers(1, static_cast<std::int64_t>(slots_ / 4)))},
         queries_{setup.input<std::uint32_t>(slots_ / 8, integers(1, static_cast<std::int64_t>(slots_ / 4)))},
@@ -193,6 +193,9 @@ extern constinit const Pair transparent_huge_pages{
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = exact,
+    .sizes = sizes({{.name = "slots", .full = 1u << 22, .multiple = huge_page / sizeof(Slot), .most = 1u << 28}}),
+    .sweep =
+        cases({{"mib_2", "slots=131072"}, {"mib_8", "slots=524288"}, {"mib_32", "slots=2097152"}, {"mib_64", "slots=4194304"}}),
 };
 
 }  // namespace aisp::ch03
