@@ -9,8 +9,8 @@
 #include <stdexcept>
 
 #include "base/text.hpp"
-#include "pair/all_variants.hpp"
 #include "measure/statistics/statistics.hpp"
+#include "pair/all_variants.hpp"
 #include "run/child/timing/samples.hpp"
 #include "run/results/assemble.hpp"
 
