@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structs as JSON, both directions from one list of their members:
-//   AISP_DESCRIBE(Thing, name, other)
-// in the struct's namespace if JSON has each member by its name, else
+// Structs as JSON, both directions from one list of their members: AISP_DESCRIBE(Thing, name, count) in the struct's namespace,
+// and for an enum words_of(E) with the words in the order of its enumerators. Where a file calls a member otherwise:
 //   template <class Visitor>
-//   void describe(Thing& thing, Visitor& visit) { visit("other_name", thing.name); }
-// and for an enum words_of(E) with the words in the order of its enumerators. Reading names the place of what is wrong; a member
-// that the file lacks keeps its value. A type with another form has write_field and read_field.
+//   void describe(Thing& thing, Visitor& visit) { AISP_VISIT(visit, thing, name, count); visit("of", thing.subject); }
+// Reading names the place of what is wrong; a member that the file lacks keeps its value. A type with another form has
+// write_field and read_field.
 #pragma once
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -27,12 +26,22 @@
 #include "base/text.hpp"
 #include "base/words.hpp"
 
-#define AISP_VISIT_MEMBER(member) visit(#member, thing.member);
-#define AISP_DESCRIBE(Thing, ...)                                             \
-  template <class Visitor>                                                    \
-  void describe(Thing& thing, Visitor& visit) {                               \
-    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(AISP_VISIT_MEMBER, __VA_ARGS__)) \
+// Visits members of `thing` under their own names.
+#define AISP_VISIT(visit, thing, ...) AISP_REPEAT(AISP_VISIT_FIRST(visit, thing, __VA_ARGS__))
+#define AISP_DESCRIBE(Thing, ...)               \
+  template <class Visitor>                      \
+  void describe(Thing& thing, Visitor& visit) { \
+    AISP_VISIT(visit, thing, __VA_ARGS__);      \
   }
+// The preprocessor calls no macro inside of itself, so each pass visits one member and names the macro for the next pass.
+#define AISP_VISIT_FIRST(visit, thing, member, ...) \
+  visit(#member, (thing).member) __VA_OPT__(; AISP_VISIT_REST AISP_PARENTHESES(visit, thing, __VA_ARGS__))
+#define AISP_VISIT_REST() AISP_VISIT_FIRST
+#define AISP_PARENTHESES ()
+#define AISP_REPEAT(...) AISP_REPEAT_16(AISP_REPEAT_16(AISP_REPEAT_16(AISP_REPEAT_16(__VA_ARGS__))))
+#define AISP_REPEAT_16(...) AISP_REPEAT_4(AISP_REPEAT_4(AISP_REPEAT_4(AISP_REPEAT_4(__VA_ARGS__))))
+#define AISP_REPEAT_4(...) AISP_REPEAT_1(AISP_REPEAT_1(AISP_REPEAT_1(AISP_REPEAT_1(__VA_ARGS__))))
+#define AISP_REPEAT_1(...) __VA_ARGS__
 
 namespace aisp::base {
 
@@ -69,12 +78,6 @@ class JsonWriter {
   template <class T>
   void operator()(const std::string& name, std::optional<T>& value) {
     if (value) to_[name] = written(*value);
-  }
-  // Several members: name, value, name, value.
-  template <class T, class... Others>
-  requires(sizeof...(Others) > 1) void operator()(const std::string& name, T& value, Others&&... others) {
-    (*this)(name, value);
-    (*this)(others...);
   }
 
  private:

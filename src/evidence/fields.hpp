@@ -28,41 +28,17 @@ void describe_unless_empty(const std::string& name, T& values, Visitor& visit) {
   if (some) values = std::move(*some);
 }
 
-template <class Visitor>
-void describe(Range& r, Visitor& visit) {
-  visit("value", r.value, "low", r.low, "high", r.high);
-}
-
-template <class Visitor>
-void describe(Lost& l, Visitor& visit) {
-  visit("kind", l.kind);
-  visit("text", l.text);
-}
-
-template <class Visitor>
-void describe(StageRecord& s, Visitor& visit) {
-  visit("started_s", s.started_s);
-  visit("elapsed_s", s.elapsed_s);
-  visit("limit_s", s.limit_s);
-  visit("finished", s.finished);
-}
+AISP_DESCRIBE(Range, value, low, high)
+AISP_DESCRIBE(Lost, kind, text)
+AISP_DESCRIBE(StageRecord, started_s, elapsed_s, limit_s, finished)
 
 template <class Visitor>
 void describe(ResultCeilings& c, Visitor& visit) {
-  visit("memory_bytes_s", c.memory_bytes_s);
-  visit("flops_s", c.flops_s);
-  visit("source", c.source);
-  visit("memory_from", c.memory_from);
+  AISP_VISIT(visit, c, memory_bytes_s, flops_s, source, memory_from);
   describe_unless_empty("flops_from", c.flops_from, visit);
 }
 
-template <class Visitor>
-void describe(DeclaredCost& c, Visitor& visit) {
-  visit("flops", c.flops);
-  visit("bytes", c.bytes);
-  visit("math", c.math);
-  visit("bytes_of", c.bytes_of);
-}
+AISP_DESCRIBE(DeclaredCost, flops, bytes, math, bytes_of)
 
 // By stage name, as the watchdog's readers expect it.
 inline void write_field(json& to, std::vector<StageRecord>& records) {

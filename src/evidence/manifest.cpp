@@ -17,93 +17,33 @@
 namespace aisp::evidence {
 
 template <class Visitor>
-static void describe(ManifestGpu& g, Visitor& visit) {
-  visit("ordinal", g.ordinal);
-  visit("name", g.name);
-  visit("uuid", g.uuid);
-  visit("pci", g.pci);
-  visit("sm", g.sm);
-  visit("memory_bytes", g.memory_bytes);
-  visit("sm_count", g.sm_count);
-  visit("l2_bytes", g.l2_bytes);
-  visit("sm_clock_max_mhz", g.sm_clock_max_mhz);
-  visit("memory_clock_max_mhz", g.memory_clock_max_mhz);
-  visit("power_limit_w", g.power_limit_w);
-  visit("mig", g.mig);
+void describe(ManifestGpu& g, Visitor& visit) {
+  AISP_VISIT(visit, g, ordinal, name, uuid, pci, sm, memory_bytes, sm_count, l2_bytes, sm_clock_max_mhz, memory_clock_max_mhz,
+             power_limit_w, mig);
   describe_unless_empty("host", g.host, visit);
 }
 
-template <class Visitor>
-static void describe(Setting& s, Visitor& visit) {
-  visit("name", s.name);
-  visit("value", s.value);
-  visit("origin", s.origin);
-}
+AISP_DESCRIBE(Setting, name, value, origin)
+AISP_DESCRIBE(Shard, index, count, cut)
 
 template <class Visitor>
-static void describe(Shard& s, Visitor& visit) {
-  visit("index", s.index);
-  visit("count", s.count);
-  visit("cut", s.cut);
-}
-
-template <class Visitor>
-static void describe(Manifest& m, Visitor& visit) {
-  visit("schema_version", m.schema_version);
-  visit("run_id", m.run_id);
-  visit("started_utc", m.started_utc);
-  visit("aisp_version", m.aisp_version);
-  visit("commit", m.commit);
-  visit("branch", m.branch);
-  visit("dirty", m.dirty);
-  visit("build_type", m.build_type);
-  visit("compilers", m.compilers);
-  visit("cuda_architectures", m.cuda_architectures);
-  visit("command_line", m.command_line);
-  visit("targets", m.targets);
-  visit("cases", m.cases);
-  visit("seed", m.seed);
-  visit("gpus", m.gpus);
-  visit("cuda_error", m.cuda_error);
-  visit("driver_version", m.driver_version);
-  visit("driver_cuda_version", m.driver_cuda_version);
-  visit("runtime_cuda_version", m.runtime_cuda_version);
-  visit("libraries", m.libraries);
-  visit("library_versions", m.library_versions);
-  visit("hostname", m.hostname);
-  visit("system", m.system);
-  visit("kernel", m.kernel);
-  visit("cpu", m.cpu);
-  visit("container", m.container);
-  visit("virtualization", m.virtualization);
-  visit("cpus_online", m.cpus_online);
-  visit("cpus_usable", m.cpus_usable);
-  visit("numa_nodes", m.numa_nodes);
-  visit("cpu_quota", m.cpu_quota);
-  visit("memory_bytes", m.memory_bytes);
-  visit("environment", m.environment);
-  visit("configuration", m.configuration);
-  visit("shard", m.shard);
+void describe(Manifest& m, Visitor& visit) {
+  AISP_VISIT(visit, m, schema_version, run_id, started_utc, aisp_version, commit, branch, dirty, build_type, compilers,
+             cuda_architectures, command_line, targets, cases, seed, gpus, cuda_error, driver_version, driver_cuda_version,
+             runtime_cuda_version, libraries, library_versions, hostname, system, kernel, cpu, container, virtualization,
+             cpus_online, cpus_usable, numa_nodes, cpu_quota, memory_bytes, environment, configuration, shard);
   describe_unless_empty("processes", m.processes, visit);
   describe_unless_empty("machines", m.machines, visit);
   describe_unless_empty("machine", m.machine, visit);
 }
 
-void to_json(json& to, const ManifestGpu& gpu) {
-  ManifestGpu copy = gpu;
-  Writer writer{to};
-  describe(copy, writer);
-}
+void to_json(json& to, const ManifestGpu& gpu) { to = base::json_of(gpu); }
 void from_json(const json& from, ManifestGpu& gpu) {
   Reader reader{from, "gpu"};
   describe(gpu, reader);
 }
 
-void to_json(json& to, const Manifest& manifest) {
-  Manifest copy = manifest;
-  Writer writer{to};
-  describe(copy, writer);
-}
+void to_json(json& to, const Manifest& manifest) { to = base::json_of(manifest); }
 void from_json(const json& from, Manifest& manifest) {
   Reader reader{from, "manifest"};
   describe(manifest, reader);
@@ -146,11 +86,7 @@ const Manifest& manifest_of(const PairResult& pair, const Manifest& manifest) {
   return found == manifest.machines.end() ? manifest : *found;
 }
 
-void to_json(json& to, const Setting& setting) {
-  Setting copy = setting;
-  Writer writer{to};
-  describe(copy, writer);
-}
+void to_json(json& to, const Setting& setting) { to = base::json_of(setting); }
 
 bool is_recorded_variable(const std::string& name) {
   static const std::set<std::string> names{"LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX", "GOMP_CPU_AFFINITY", "TMPDIR"};

@@ -16,12 +16,7 @@
 
 namespace aisp::evidence {
 
-template <class Visitor>
-static void describe(LogHeader& header, Visitor& visit) {
-  visit("run_id", header.run_id);
-  visit("started_utc", header.started_utc);
-  visit("command", header.command);
-}
+AISP_DESCRIBE(LogHeader, run_id, started_utc, command)
 
 namespace {
 

@@ -15,71 +15,17 @@
 
 namespace aisp::evidence {
 
-template <class Visitor>
-static void describe(Outcomes& o, Visitor& visit) {
-  visit("selected", o.selected);
-  visit("passed", o.passed);
-  visit("failed", o.failed);
-  visit("timed_out", o.timed_out);
-  visit("crashed", o.crashed);
-  visit("skipped", o.skipped);
-  visit("interrupted", o.interrupted);
-  visit("not_started", o.not_started);
-}
+AISP_DESCRIBE(Outcomes, selected, passed, failed, timed_out, crashed, skipped, interrupted, not_started)
+AISP_DESCRIBE(SpeedupRange, count, geometric_mean, best, best_target, worst, worst_target)
+AISP_DESCRIBE(ChapterSummary, chapter, outcomes, speedups)
+AISP_DESCRIBE(LimitReach, near, of, guessed)
+AISP_DESCRIBE(LibraryStanding, level, of, slow_libraries)
+AISP_DESCRIBE(GuessedCeiling, of, ceiling, variants)
 
 template <class Visitor>
-static void describe(SpeedupRange& r, Visitor& visit) {
-  visit("count", r.count);
-  visit("geometric_mean", r.geometric_mean);
-  visit("best", r.best);
-  visit("best_target", r.best_target);
-  visit("worst", r.worst);
-  visit("worst_target", r.worst_target);
-}
-
-template <class Visitor>
-static void describe(ChapterSummary& c, Visitor& visit) {
-  visit("chapter", c.chapter);
-  visit("outcomes", c.outcomes);
-  visit("speedups", c.speedups);
-}
-
-template <class Visitor>
-static void describe(LimitReach& l, Visitor& visit) {
-  visit("near", l.near);
-  visit("of", l.of);
-  visit("guessed", l.guessed);
-}
-
-template <class Visitor>
-static void describe(LibraryStanding& l, Visitor& visit) {
-  visit("level", l.level);
-  visit("of", l.of);
-  visit("slow_libraries", l.slow_libraries);
-}
-
-template <class Visitor>
-static void describe(GuessedCeiling& g, Visitor& visit) {
-  visit("of", g.of);
-  visit("ceiling", g.ceiling);
-  visit("variants", g.variants);
-}
-
-template <class Visitor>
-static void describe(RunSummary& s, Visitor& visit) {
-  visit("run_id", s.run_id);
-  visit("started_utc", s.started_utc);
-  visit("wall_s", s.wall_s);
-  visit("outcomes", s.outcomes);
-  visit("chapters", s.chapters);
-  visit("speedups", s.speedups);
-  visit("gpu_speedups", s.gpu_speedups);
-  visit("host_speedups", s.host_speedups);
-  visit("faster", s.faster);
-  visit("cannot_tell", s.cannot_tell);
-  visit("slower", s.slower);
-  visit("limit", s.limit);
-  visit("library", s.library);
+void describe(RunSummary& s, Visitor& visit) {
+  AISP_VISIT(visit, s, run_id, started_utc, wall_s, outcomes, chapters, speedups, gpu_speedups, host_speedups, faster,
+             cannot_tell, slower, limit, library);
   visit("guessed_ceilings", s.guessed);
 }
 

@@ -25,81 +25,27 @@ struct ExpectationsFile {
   std::map<std::string, ExpectedPair> pairs;
 };
 
-template <class Visitor>
-static void describe(Fingerprint& f, Visitor& visit) {
-  visit("hardware", f.hardware);
-  visit("cpu", f.cpu);
-  visit("cpus_usable", f.cpus_usable);
-  visit("numa_nodes", f.numa_nodes);
-  visit("cpu_quota", f.cpu_quota);
-  visit("hypervisor", f.hypervisor);
-  visit("memory_bytes", f.memory_bytes);
-  visit("gpu", f.gpu);
-  visit("driver", f.driver);
-  visit("cuda", f.cuda);
-  visit("power_limit_w", f.power_limit_w);
-  visit("libraries", f.libraries);
-}
+AISP_DESCRIBE(Fingerprint, hardware, cpu, cpus_usable, numa_nodes, cpu_quota, hypervisor, memory_bytes, gpu, driver, cuda,
+              power_limit_w, libraries)
+AISP_DESCRIBE(RecordedMetric, value, unit, better)
 
 template <class Visitor>
-static void describe(RecordedMetric& m, Visitor& visit) {
-  visit("value", m.value);
-  visit("unit", m.unit);
-  visit("better", m.better);
-}
-
-template <class Visitor>
-static void describe(RecordedVariant& v, Visitor& visit) {
-  visit("speedup", v.speedup);
-  visit("speedup_low", v.speedup_low);
-  visit("speedup_high", v.speedup_high);
-  visit("median_ms", v.median_ms);
-  visit("percent_of_floor", v.percent_of_floor);
+void describe(RecordedVariant& v, Visitor& visit) {
+  AISP_VISIT(visit, v, speedup, speedup_low, speedup_high, median_ms, percent_of_floor);
   describe_unless_empty("metrics", v.metrics, visit);
 }
 
 template <class Visitor>
-static void describe(RecordedRun& r, Visitor& visit) {
-  visit("date_utc", r.date_utc);
-  visit("run_id", r.run_id);
-  visit("aisp_version", r.aisp_version);
-  visit("commit", r.commit);
-  visit("source_digest", r.source_digest);
-  visit("machine", r.machine);
+void describe(RecordedRun& r, Visitor& visit) {
+  AISP_VISIT(visit, r, date_utc, run_id, aisp_version, commit, source_digest, machine, baseline_median_ms, variants);
   describe_unless_empty("gpus", r.gpu_ids, visit);
-  visit("baseline_median_ms", r.baseline_median_ms);
   describe_unless_empty("baseline_metrics", r.baseline_metrics, visit);
-  visit("variants", r.variants);
 }
 
 // The rest follows from the runs.
-template <class Visitor>
-static void describe(ExpectedVariant& v, Visitor& visit) {
-  visit("role", v.role);
-  visit("cost", v.cost);
-}
-
-template <class Visitor>
-static void describe(ExpectedPair& p, Visitor& visit) {
-  visit("bound", p.bound);
-  visit("judged_by", p.judged_by);
-  visit("lesson", p.lesson);
-  visit("host_decides", p.host_decides);
-  visit("ceilings", p.ceilings);
-  visit("baseline", p.baseline);
-  visit("baseline_cost", p.baseline_cost);
-  visit("variants", p.variants);
-  visit("runs", p.runs);
-}
-
-template <class Visitor>
-static void describe(ExpectationsFile& f, Visitor& visit) {
-  visit("schema_version", f.schema_version);
-  visit("hardware", f.hardware);
-  visit("chapter", f.chapter);
-  visit("machines", f.machines);
-  visit("pairs", f.pairs);
-}
+AISP_DESCRIBE(ExpectedVariant, role, cost)
+AISP_DESCRIBE(ExpectedPair, bound, judged_by, lesson, host_decides, ceilings, baseline, baseline_cost, variants, runs)
+AISP_DESCRIBE(ExpectationsFile, schema_version, hardware, chapter, machines, pairs)
 
 namespace {
 

@@ -8,23 +8,8 @@ namespace aisp::evidence {
 
 static constexpr std::string_view counter_records = "counters";
 
-template <class Visitor>
-static void describe(CountedVariant& v, Visitor& visit) {
-  visit("name", v.name);
-  visit("role", v.role);
-  visit("counters", v.counters);
-}
-
-template <class Visitor>
-static void describe(Counted& c, Visitor& visit) {
-  visit("schema_version", c.schema_version);
-  visit("target", c.target);
-  visit("hardware", c.hardware);
-  visit("lesson", c.lesson);
-  visit("source_digest", c.source_digest);
-  visit("recorded", c.recorded);
-  visit("variants", c.variants);
-}
+AISP_DESCRIBE(CountedVariant, name, role, counters)
+AISP_DESCRIBE(Counted, schema_version, target, hardware, lesson, source_digest, recorded, variants)
 
 std::vector<std::string> record_counters(const std::filesystem::path& folder, const SuiteResult& suite,
                                          const Manifest& manifest) {

@@ -13,18 +13,7 @@
 
 namespace aisp::evidence {
 
-template <class Visitor>
-void describe(Recorded& r, Visitor& visit) {
-  visit("date_utc", r.date_utc);
-  visit("run_id", r.run_id);
-  visit("aisp_version", r.aisp_version);
-  visit("commit", r.commit);
-  visit("gpu", r.gpu);
-  visit("driver", r.driver);
-  visit("cuda", r.cuda);
-  visit("cpu", r.cpu);
-  visit("power_limit_w", r.power_limit_w);
-}
+AISP_DESCRIBE(Recorded, date_utc, run_id, aisp_version, commit, gpu, driver, cuda, cpu, power_limit_w)
 
 std::filesystem::path record_path(const std::filesystem::path& folder, const std::string& hardware, std::string_view kind,
                                   const std::string& target);

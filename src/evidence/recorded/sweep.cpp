@@ -12,35 +12,15 @@ namespace fs = std::filesystem;
 
 static constexpr std::string_view sweep_records = "sweeps";
 
-template <class Visitor>
-static void describe(SweptVariant& v, Visitor& visit) {
-  visit("name", v.name);
-  visit("role", v.role);
-  visit("median_ms", v.median_ms);
-  visit("speedup", v.speedup);
-  visit("floor_ms", v.floor_ms);
-  visit("limiter", v.limiter);
-  visit("cost", v.cost);
-}
+AISP_DESCRIBE(SweptVariant, name, role, median_ms, speedup, floor_ms, limiter, cost)
 
 template <class Visitor>
-static void describe(SweptPoint& p, Visitor& visit) {
+void describe(SweptPoint& p, Visitor& visit) {
+  AISP_VISIT(visit, p, sizes, variants);
   visit("case", p.name);
-  visit("sizes", p.sizes);
-  visit("variants", p.variants);
 }
 
-template <class Visitor>
-static void describe(Sweep& s, Visitor& visit) {
-  visit("schema_version", s.schema_version);
-  visit("target", s.target);
-  visit("hardware", s.hardware);
-  visit("lesson", s.lesson);
-  visit("bound", s.bound);
-  visit("source_digest", s.source_digest);
-  visit("recorded", s.recorded);
-  visit("points", s.points);
-}
+AISP_DESCRIBE(Sweep, schema_version, target, hardware, lesson, bound, source_digest, recorded, points)
 
 namespace {
 
