@@ -48,7 +48,8 @@ struct Bytes {
   __device__ void expand(const std::uint8_t* block, std::uint8_t* rows) const {
     for (int i = threadIdx.x % 128; i < codes_bytes / in_word; i += 128) {
       const int row = i / 32, word = i % 32;
-      reinterpret_cast<unsigned*>(rows)[row * 32 + (word / 4 ^ row % 8) * 4 + word % 4] = word_of(codes_of_word(block + i * in_word));
+      reinterpret_cast<unsigned*>(rows)[row * 32 + (word / 4 ^ row % 8) * 4 + word % 4] =
+          word_of(codes_of_word(block + i * in_word));
     }
   }
   __device__ float2 scales(const std::uint8_t* block) const {
