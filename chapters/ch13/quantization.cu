@@ -106,7 +106,7 @@ __global__ __launch_bounds__(threads) void dequantize_kernel(const Sums* __restr
   out[at] = shared::pack(values);
 }
 
-// Types of their own, because nvcc cannot name types to the host's compiler whose parameters are objects.
+// Structs, though aliases do with CUDA 13.0 (gemm/README.md).
 using Int8 = gemm::Operand<s8>;
 struct Tile : gemm::Config<Int8, Int8, gemm::ScaledIntegers, gemm::Shape{.tile_n = 256, .stages = 4, .cluster = 2}> {};
 using Fused = gemm::Gemm<Tile>;

@@ -26,7 +26,7 @@ namespace {
 
 using bf16 = __nv_bfloat16;
 using Operand = gemm::Operand<bf16>;
-// A type of its own, because nvcc cannot name types to the host's compiler whose parameters are objects.
+// A struct, though an alias does with CUDA 13.0 (gemm/README.md).
 template <int tile_n, bool pingpong, int cluster>
 struct TunedConfig : gemm::Config<Operand, Operand, gemm::InTensorCores, tuned_shape(tile_n, pingpong, cluster)> {
   static_assert(8 * gemm::TmaStore<>::staging_bytes<tile_n> == staging_bytes(tile_n));

@@ -14,7 +14,7 @@
 
 namespace aisp::ch14 {
 
-// A type of its own, because nvcc cannot name types to the host's compiler whose parameters are objects.
+// A struct, though an alias does with CUDA 13.0 (gemm/README.md).
 template <class Mainloop, std::size_t i>
 struct TriedConfig : gemm::Config<gemm::Operand<gemm::e4m3>, gemm::Operand<gemm::e4m3>, Mainloop, fp8_shapes[i]> {};
 template <class Mainloop, std::size_t i = 0>

@@ -119,7 +119,7 @@ struct QuartersInFlight : BlockScaled {
   }
 };
 
-// Types of their own, because nvcc cannot name types to the host's compiler whose parameters are objects.
+// Structs, though aliases do with CUDA 13.0 (gemm/README.md).
 using Operand = gemm::Operand<e4m3>;
 template <class Loop, int cluster = 1>
 struct Wide : gemm::Config<Operand, Operand, Loop, gemm::Shape{.tile_n = 256, .stages = 4, .cluster = cluster}> {};

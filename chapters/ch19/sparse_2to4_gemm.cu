@@ -90,7 +90,7 @@ __global__ __launch_bounds__(256) void compare_kernel(const unsigned short* w, c
   if (wrong > 0) atomicAdd(different, wrong);
 }
 
-// Types of their own, because nvcc cannot name types to the host's compiler whose parameters are objects.
+// Structs, though aliases do with CUDA 13.0 (gemm/README.md).
 template <int tile_n, int stages, int cluster = 1>
 struct Sparse : gemm::Config<Sparse24, gemm::Operand<bf16>, gemm::SparseInTensorCores,
                              gemm::Shape{.tile_n = tile_n, .stages = stages, .cluster = cluster}> {};

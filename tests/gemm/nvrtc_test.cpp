@@ -18,7 +18,7 @@ using testing::IsEmpty;
 // PTX of a kernel for the Config C, of which machine code can be made without a warning. `declarations`: what the Config names.
 std::string clean(const std::string& config, const std::string& kernel, const std::string& declarations = {}) {
   const KernelSource source{.name = "engine.cu",
-                            .text = "#include \"gemm/kernel.cuh\"\n#include \"gemm/sparse.cuh\"\nusing namespace aisp::gemm;\n" +
+                            .text = "#include \"gemm/paired.cuh\"\n#include \"gemm/sparse.cuh\"\nusing namespace aisp::gemm;\n" +
                                     declarations + "using C = " + config + ";\n",
                             .kernel = kernel,
                             .options = {"--ptxas-options=--warn-on-spills"},
@@ -64,6 +64,15 @@ TEST_F(GemmUnderNvrtc, GroupedBlockScaled) {
                                 "gemm_kernel<C, GroupedRows, Identity, RowsStore<bf16>>");
   EXPECT_EQ(products(ptx, "m64n128k32.f32.e4m3.e4m3"), 8u);
   EXPECT_EQ(count(ptx, "st.global.v4"), 256u / 32 * 2);
+}
+
+// A stage of two rows of tiles gets half of B by multicast, that of an odd row both halves by itself.
+TEST_F(GemmUnderNvrtc, PairedRowsWithAnOddOne) {
+  const std::string ptx =
+      clean("Config<Operand<bf16>, Operand<bf16>, InTensorCores, Shape{.tile_n = 256, .stages = 4, .cluster = 2}>",
+            "paired_gemm_kernel<C, PairedRows, Identity, RowsStore<bf16>>");
+  EXPECT_EQ(count(ptx, ".multicast::cluster [%"), 1u);
+  EXPECT_EQ(count(ptx, "cp.async.bulk.tensor.2d.shared::cluster.global"), 2u + 3u);
 }
 
 TEST_F(GemmUnderNvrtc, ListOfRowTiles) { clean("Operand<bf16>", "list_row_tiles_kernel<int>"); }

@@ -21,7 +21,7 @@ std::vector<T> embedded(const std::vector<T>& packed, std::size_t length, std::s
   return wide;
 }
 
-template <class C, class Store = RowsStore<>>
+template <class C, class Store = RowsStore<>, template <class, class, class> class Grouped = GroupedGemm>
 class RaggedRows {
  public:
   RaggedRows(const std::vector<int>& offsets, std::size_t n, std::size_t k, const Pitches& pitches = {})
@@ -36,7 +36,7 @@ class RaggedRows {
 
   // C, of which `told` are the offsets that the GPU has.
   std::vector<float> run(const std::vector<int>& told, GroupedOptions options = {}) const {
-    using Engine = GroupedGemm<C, Identity, Store>;
+    using Engine = Grouped<C, Identity, Store>;
     const std::size_t c_pitch = pitch(pitches_.c, n_);
     const OnGpu<bf16> c{std::vector<bf16>(rows() * c_pitch + 64, bf16{untouched})};
     const OnGpu<int> offsets{told};

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gemm/paired.cuh"
 #include "gemm/schedule.cuh"
 
 namespace aisp::gemm {
@@ -206,6 +207,42 @@ TEST(GemmSchedule, GroupsHaveEveryTileOnceWithTheirOwnB) {
     ASSERT_TRUE(all_once(walked, tiles));
     if (tiles > 0) ASSERT_TRUE((parts_add_up<Wide>(ranges, walked)));
   }
+}
+
+// Both blocks of every cluster have a tile of their own, and share its B unless the cluster has an odd row.
+TEST(GemmSchedule, PairsOfRowsLeaveNoBlockWithoutATile) {
+  Draw draw;
+  int alone = 0;
+  for (int i = 0; i < shapes; ++i) {
+    const Groups groups{draw, Clustered::tile_m};
+    const int columns = draw(1, 9), tiles = groups.count * columns;
+    PairedRows pairs{.tiles = groups.tiles.data(), .count = &groups.count, .groups = static_cast<int>(groups.offsets.size()) - 1};
+    pairs.fit<Clustered>({groups.offsets.back(), columns * Clustered::tile_n - 8 * draw(0, 7), 64});
+    ASSERT_LE(groups.count, pairs.most_rows);
+    std::map<Place, int> seen;
+    Tile upper, lower;
+    int outside = 0;
+    for (int index = 0; pairs.at<Clustered>(index, 0, upper); ++index) {
+      ASSERT_TRUE(pairs.at<Clustered>(index, 1, lower));
+      for (const Tile& tile : {upper, lower}) {
+        const auto group = static_cast<std::size_t>(tile.group);
+        ASSERT_TRUE(groups.offsets[group] <= tile.m && tile.m < tile.m_end && tile.m_end == groups.offsets[group + 1]);
+        ASSERT_EQ((tile.m - groups.offsets[group]) % Clustered::tile_m, 0);
+        if (tile.n < pairs.extent.n) ++seen[{tile.m, tile.n}];
+        else ++outside;
+      }
+      const bool is_odd = upper.slice == PairedRows::alone;
+      ASSERT_EQ(upper.slice, lower.slice);
+      ASSERT_EQ(upper.group, lower.group);
+      ASSERT_EQ(lower.m - upper.m, is_odd ? 0 : Clustered::tile_m);
+      ASSERT_EQ(lower.n - upper.n, is_odd ? Clustered::tile_n : 0);
+      alone += is_odd ? 1 : 0;
+    }
+    ASSERT_EQ(seen.size(), static_cast<std::size_t>(tiles));
+    ASSERT_TRUE(std::ranges::all_of(seen, [](const auto& place) { return place.second == 1; }));
+    ASSERT_EQ(outside, columns % 2 == 0 ? 0 : groups.count);
+  }
+  EXPECT_GT(alone, shapes);
 }
 
 // The tiles that are under way at once share what they read.

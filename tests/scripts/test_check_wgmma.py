@@ -103,6 +103,11 @@ class Wgmma(unittest.TestCase):
         self.assertEqual(result.returncode, 4)
         self.assertIn("made.cu.o: cuobjdump cannot read it: cuobjdump fatal   : Unknown file", result.stderr)
 
+    def test_a_call_without_objects(self):
+        result = self.check()
+        self.assertEqual(result.returncode, 2)
+        self.assertRegex(result.stderr, r"\Acheck-wgmma: [^\n]+; see check-wgmma --help\n\Z")
+
     @unittest.skipIf(shutil.which("cuobjdump", path="/usr/bin:/bin:/usr/local/cuda/bin"), "this machine has cuobjdump")
     def test_without_cuobjdump_it_says_that_nothing_is_checked(self):
         self.object.write_text("")

@@ -28,12 +28,11 @@ constexpr gemm::Shape deepest(gemm::Shape shape, unsigned staging_bytes, bool sc
   return shape;
 }
 
-// A type of its own, because nvcc cannot name types to the host's compiler whose parameters are objects.
 template <class Element, class Mainloop, class Store, int tile_m, int tile_n, int consumers, bool pingpong, int cluster>
-struct Tile
-    : gemm::Config<gemm::Operand<Element>, gemm::Operand<Element>, Mainloop,
-                   deepest({.tile_m = tile_m, .tile_n = tile_n, .consumers = consumers, .pingpong = pingpong, .cluster = cluster},
-                           Store::template staging_bytes<tile_n>, Mainloop::scaled)> {};
+using Tile =
+    gemm::Config<gemm::Operand<Element>, gemm::Operand<Element>, Mainloop,
+                 deepest({.tile_m = tile_m, .tile_n = tile_n, .consumers = consumers, .pingpong = pingpong, .cluster = cluster},
+                         Store::template staging_bytes<tile_n>, Mainloop::scaled)>;
 
 // One way to compute a product. `parameter` is of its schedule: the height of bands, or the number of slices.
 struct Candidate {

@@ -11,6 +11,7 @@
 
 #include "choice.hpp"
 #include "gemm/grouped.hpp"
+#include "gemm/paired.hpp"
 #include "moe/ragged_groups.hpp"
 
 namespace aisp::gemm_engine {
@@ -39,6 +40,11 @@ using Cooperative = Tile<bf16, gemm::InTensorCores, Store, tile_m, tile_n, 2, fa
 template <int tile_m, int tile_n, int cluster>
 using Pingpong = Tile<bf16, gemm::InTensorCores, Store, tile_m, tile_n, 2, true, cluster>;
 constexpr std::size_t lowest_tile = 64;
+// One tile three ways: a block for itself; in clusters of two, one of whose blocks multiplies rows that a group does not have
+// where it has an odd number of rows of tiles; and in clusters whose blocks then have two columns.
+using Single = Cooperative<128, 256, 1>;
+using Clustered = Cooperative<128, 256, 2>;
+constexpr int clusters_in_a_band = 8;
 
 class GemmGrouped final : public Workload {
  public:
@@ -57,7 +63,10 @@ class GemmGrouped final : public Workload {
         workspace_{setup.scratch<std::byte>(gemm::GroupedGemm<Pingpong<64, 256, 1>>::workspace_bytes(rows_, experts_),
                                             {.name = "row tiles of grouped products"})},
         parts_{setup.scratch<float>(most_parts(), {.name = "sums of parts of K"})},
-        choice_{setup} {
+        choice_{setup},
+        single_{problem(), offsets_on_gpu_, workspace_, {.band = 2 * clusters_in_a_band}},
+        clustered_{problem(), offsets_on_gpu_, workspace_, {.band = clusters_in_a_band}},
+        paired_{problem(), offsets_on_gpu_, workspace_, {.band = clusters_in_a_band}} {
     for (std::size_t i = 0; i < experts_; ++i)
       if (rows_of(i) > 0)
         groups_.push_back({i, LibraryMatmul{setup, {.m = rows_of(i), .n = n_, .k = k_, .b_is_transposed = true}}});
@@ -73,6 +82,8 @@ class GemmGrouped final : public Workload {
     add<Cooperative<128, 216, 1>>();
     add<Cooperative<128, 152, 1>>();
     add<Pingpong<64, 256, 1>>();
+    add<Cooperative<128, 256, 2>, gemm::PairedGroupedGemm<Cooperative<128, 256, 2>>>();
+    add<Pingpong<64, 256, 2>, gemm::PairedGroupedGemm<Pingpong<64, 256, 2>>>();
   }
 
   Cost cost() const override {
@@ -106,6 +117,9 @@ class GemmGrouped final : public Workload {
   void engine(Launch& launch) { choice_.run_usual(launch); }
   void choose(Launch& launch) { choice_.choose(launch); }
   void engine_tuned(Launch& launch) { choice_.run_chosen(launch); }
+  void single(Launch& launch) { single_.run(launch.stream); }
+  void clustered(Launch& launch) { clustered_.run(launch.stream); }
+  void paired(Launch& launch) { paired_.run(launch.stream); }
 
  private:
   struct Group {
@@ -124,10 +138,10 @@ class GemmGrouped final : public Workload {
   Problem problem() const { return {.a = a_, .b = b_, .c = c_, .m = rows_, .n = n_, .k = k_, .groups = experts_}; }
   gemm::GroupedRows row_tiles() const { return {.tiles = tiles_, .count = count_, .groups = static_cast<int>(experts_)}; }
 
-  template <class C>
+  template <class C, class Product = gemm::GroupedGemm<C>>
   void add() {
     for (const int band : {16, 8, 32}) {
-      const gemm::GroupedGemm<C> product{problem(), offsets_on_gpu_, workspace_, {.band = band}};
+      const Product product{problem(), offsets_on_gpu_, workspace_, {.band = band}};
       choice_.add({shape_of<C>(), band, [product](cudaStream_t stream) { product.run(stream); }});
     }
   }
@@ -159,6 +173,9 @@ class GemmGrouped final : public Workload {
   Scratch<float> parts_;
   std::vector<Group> groups_;
   Choice choice_;
+  gemm::GroupedGemm<Single> single_;
+  gemm::GroupedGemm<Clustered> clustered_;
+  gemm::PairedGroupedGemm<Clustered> paired_;
 };
 
 constexpr KernelLimits nothing_spilled{.local_bytes = 0};
@@ -170,13 +187,16 @@ extern constinit const Pair gemm_grouped{
     .lesson = "engine_tuned",
     .make = make<GemmGrouped>,
     .baseline = {.name = "cublaslt", .run = call<&GemmGrouped::cublaslt>, .needs = {.libraries = {Library::cublaslt}}},
-    .optimized =
-        variants({{.name = "engine", .run = call<&GemmGrouped::engine>, .needs = {.dsmem = true}, .kernels = nothing_spilled},
-                  {.name = "engine_tuned",
-                   .run = call<&GemmGrouped::engine_tuned>,
-                   .prepare = call<&GemmGrouped::choose>,
-                   .needs = {.dsmem = true},
-                   .kernels = nothing_spilled}}),
+    .optimized = variants(
+        {{.name = "engine", .run = call<&GemmGrouped::engine>, .needs = {.dsmem = true}, .kernels = nothing_spilled},
+         {.name = "single", .run = call<&GemmGrouped::single>, .kernels = nothing_spilled},
+         {.name = "clustered", .run = call<&GemmGrouped::clustered>, .needs = {.dsmem = true}, .kernels = nothing_spilled},
+         {.name = "paired", .run = call<&GemmGrouped::paired>, .needs = {.dsmem = true}, .kernels = nothing_spilled},
+         {.name = "engine_tuned",
+          .run = call<&GemmGrouped::engine_tuned>,
+          .prepare = call<&GemmGrouped::choose>,
+          .needs = {.dsmem = true},
+          .kernels = nothing_spilled}}),
     .libraries = variants({{.name = "cublaslt_tuned",
                             .run = call<&GemmGrouped::cublaslt_tuned>,
                             .prepare = call<&GemmGrouped::tune>,
@@ -199,8 +219,10 @@ extern constinit const Pair gemm_grouped{
                     {"few_tokens", "rows=512,n=14336,k=4096"},
                     {"qwen3_up", "rows=65536,n=1536,k=2048,experts=128"},
                     {"qwen3_equal", "rows=65536,n=1536,k=2048,experts=128,equal=1"}}),
-    .edges = cases(
-        {{"one_row", "rows=1,n=128,k=128"}, {"tails", "rows=767,n=384,k=256"}, {"equal_tails", "rows=1001,n=128,k=384,equal=1"}}),
+    .edges = cases({{"one_row", "rows=1,n=128,k=128"},
+                    {"tails", "rows=767,n=384,k=256"},
+                    {"two_columns", "rows=1999,n=512,k=256"},
+                    {"equal_tails", "rows=1001,n=128,k=384,equal=1"}}),
     .reference_samples = 512,
 };
 
