@@ -51,14 +51,15 @@ double expected_s(const suite::Task& task, const suite::Placement& placement) {
   return suite::request_for(*placement.entry, task.configuration, placement.point).budget_s + beside_sampling_s;
 }
 
-// Estimates the time of the pairs that can run. Those that need not be alone share the GPUs.
+// Estimates the time of the pairs that can run. GPUs are at work at the same time, but for what must be alone.
 double estimated_s(const suite::Task& task) {
   double alone_s = 0, shared_s = 0;
   for (const suite::Placement& placement : task.placements) {
     if (placement.choices.empty()) continue;
     const double each_s = expected_s(task, placement);
-    if (placement.alone) alone_s += each_s;
-    else shared_s += each_s * static_cast<double>(std::max<std::size_t>(placement.choices.front().size(), 1));
+    const double quiet_s = placement.begins_alone() ? each_s : placement.alone ? each_s - beside_sampling_s : 0;
+    alone_s += quiet_s;
+    shared_s += (each_s - quiet_s) * static_cast<double>(std::max<std::size_t>(placement.choices.front().size(), 1));
   }
   return alone_s + shared_s / static_cast<double>(std::max<std::size_t>(task.gpus.size(), 1));
 }

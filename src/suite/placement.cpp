@@ -168,6 +168,12 @@ void place_ranks(std::vector<Placement>& placements, const machine::Machine& mac
 
 bool runs_alone(const Pair& pair, run::TimingMode mode) { return pair::host_dependent(pair) || mode == run::TimingMode::timer; }
 
+// Whether others may work while the pair is verified. Profiles and first runs are measured too, and ranks do not ask as one.
+static bool takes_turns(const Pair& pair, const Configuration& configuration) {
+  return pair.needs.ranks.most == 1 && configuration.profile == run::ProfileLevel::none && !configuration.deep &&
+         !configuration.cold_start;
+}
+
 std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine,
                              const std::vector<int>& gpus, const Configuration& configuration,
                              const std::function<bool(Library)>& has_library) {
@@ -175,6 +181,7 @@ std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, co
   for (const pair::Entry* entry : selected) {
     Placement placement = place_one(*entry, machine, gpus, has_library);
     placement.alone = runs_alone(*entry->pair, configuration.mode);
+    placement.takes_turns = placement.alone && takes_turns(*entry->pair, configuration);
     for (Point& point : points_of(*entry, configuration)) {
       placement.point = std::move(point);
       placement.index = placements.size();

@@ -25,11 +25,17 @@ struct Placement {
   std::vector<std::vector<int>> choices;  // sets of GPU ordinals, best first; one empty set for host pairs; none: it cannot run
   std::string obstacle;                   // why it cannot, one clause
   std::string advice;                     // the way round it
-  bool alone = false;                     // nothing else may run meanwhile, because the host affects its times
+  bool alone = false;                     // nothing else may run while it is measured, because the host affects its times
+  bool takes_turns = false;               // of those: others may work before and after
   std::size_t variants = 0;               // number of variants, from which its duration is estimated
+
+  // Whether nothing else may run from its start on: on the host, the times of the verification are those that the timed ones are
+  // compared with.
+  bool begins_alone() const { return alone && (!takes_turns || entry->pair->device == Device::host); }
 };
 
-// Whether nothing else may run on the machine meanwhile: by pair/host_dependent.hpp, and if the host's clock times the pair.
+// Whether nothing else may run on the machine while it is measured: by pair/host_dependent.hpp, and if the host's clock times the
+// pair.
 bool runs_alone(const Pair& pair, run::TimingMode mode);
 
 // Places the selected pairs; each point of a sweep has a placement of its own.

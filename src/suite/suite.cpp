@@ -36,7 +36,7 @@ using evidence::Status;
 
 std::size_t job_count(const Configuration& configuration, std::size_t gpus) {
   const std::size_t wanted = configuration.jobs > 0 ? static_cast<std::size_t>(configuration.jobs) : gpus;
-  return configuration.in_process ? 1 : std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(gpus, 1));
+  return configuration.in_process ? 1 : std::max<std::size_t>(wanted, 1);
 }
 
 class Suite {
@@ -91,6 +91,7 @@ class Suite {
     run::Request request = run_request(placement);
     for (const int ordinal : gpus) request.gpus.push_back(task_.machine.gpus[static_cast<std::size_t>(ordinal)].uuid);
     if (!gpus.empty()) request.sm = task_.machine.gpus[static_cast<std::size_t>(gpus.front())].sm;
+    request.takes_turns = placement.takes_turns && !task_.configuration.in_process;
     if (const Pair& pair = *placement.entry->pair; task_.world != nullptr && pair.needs.ranks.most > 1 && !gpus.empty())
       request.gpus = gpus_of_ranks(task_.world->processes(), rank_count(pair, 0));
     return request;
@@ -103,6 +104,9 @@ class Suite {
     std::vector<Placement> open;
     for (const Placement& placement : task_.placements)
       if (!have_[placement.index]) open.push_back(placement);
+    // The children of two executables take turns with one another.
+    if (side_by_side_)
+      for (Placement& placement : open) placement.takes_turns = false;
     const std::size_t jobs = job_count(task_.configuration, task_.gpus.size());
     Schedule schedule{open, jobs};
     schedule_ = &schedule;
@@ -119,9 +123,8 @@ class Suite {
       const bool stop = must_stop();
       if (!stop) run_one(*assignment);
       schedule.give_back(*assignment);
-      if (stop) break;
+      if (stop) return schedule.stop();
     }
-    schedule.stop();
   }
 
   bool must_stop() {
@@ -180,6 +183,7 @@ class Suite {
       const std::lock_guard lock{mutex_};
       watcher_.pair_progressed(target, progress);
     };
+    supervision.turn = [&](run::Turn wanted, double patience_s) { return schedule_->turn(placement, wanted, patience_s); };
     const Pair& pair = *placement.entry->pair;
     if (pair.needs.ranks.most == 1) return run::supervise(*placement.entry, request, supervision).result;
     return run::supervise_ranks(*placement.entry, request, supervision, rank_count(pair, request.gpus.size()), task_.world)

@@ -42,6 +42,8 @@ TEST(ParseMessage, KnowsEveryKind) {
   EXPECT_EQ(wanted.runs, 3);
   EXPECT_EQ(wanted.limit_s, 2.5);
   EXPECT_EQ(wanted.seed, 7u);
+  EXPECT_EQ(std::get<TurnWanted>(*parse_message(R"({"turn_wanted":"quiet"})")).turn, Turn::quiet);
+  EXPECT_EQ(std::get<TurnWanted>(*parse_message(R"({"turn_wanted":"work"})")).turn, Turn::work);
   EXPECT_THAT(std::get<BaselineTimes>(*parse_message(R"({"baseline_ms":[1,2.5]})")).ms, ElementsAre(1, 2.5));
   EXPECT_FALSE(parse_message(""));
 }
@@ -53,10 +55,26 @@ TEST(ParseMessage, LastWordsOfACrash) {
 }
 
 TEST(ParseMessage, NothingIsFatal) {
-  for (const char* line : {R"({"crash":5})", R"({"crash":[5]})", "x", "{", "[1]", "3", "null", "{}", R"({"stage":1})",
-                           R"({"stage":"a"})", R"({"stage":"lunch","limit_s":30})", R"({"stage_done":"lunch","elapsed_s":1})",
-                           R"({"result":{"target":5}})", R"({"progress":[]})", R"({"baseline_wanted":3})",
-                           R"({"baseline_ms":["x"]})", R"({"progress":{"round":1,"of":2,"spent_s":"x"}})", "\xff\xfe"})
+  for (const char* line : {R"({"crash":5})",
+                           R"({"crash":[5]})",
+                           "x",
+                           "{",
+                           "[1]",
+                           "3",
+                           "null",
+                           "{}",
+                           R"({"stage":1})",
+                           R"({"stage":"a"})",
+                           R"({"stage":"lunch","limit_s":30})",
+                           R"({"stage_done":"lunch","elapsed_s":1})",
+                           R"({"result":{"target":5}})",
+                           R"({"progress":[]})",
+                           R"({"baseline_wanted":3})",
+                           R"({"turn_wanted":"lunch"})",
+                           R"({"turn_wanted":1})",
+                           R"({"baseline_ms":["x"]})",
+                           R"({"progress":{"round":1,"of":2,"spent_s":"x"}})",
+                           "\xff\xfe"})
     EXPECT_TRUE(std::holds_alternative<Unreadable>(*parse_message(line))) << line;
 }
 

@@ -38,6 +38,7 @@ TEST(Request, SurvivesTheTripToTheChild) {
   request.scratch_parent = "/somewhere";
   request.own_folder = "/own";
   request.baseline_runs = 3;
+  request.takes_turns = true;
   const std::string text = nlohmann::json(request).dump();
   const Request copy = nlohmann::json::parse(text).get<Request>();
   EXPECT_EQ(nlohmann::json(copy).dump(), text);
@@ -55,6 +56,7 @@ TEST(Request, SurvivesTheTripToTheChild) {
   EXPECT_FALSE(copy.alternate);
   EXPECT_EQ(copy.own_folder, "/own");
   EXPECT_EQ(copy.baseline_runs, 3);
+  EXPECT_TRUE(copy.takes_turns);
 }
 
 TEST(Request, MissingKeysKeepTheirDefaults) {

@@ -113,6 +113,59 @@ while [ ! -e "$own/baseline_ms.json" ]; do sleep 0.01; done; cat "$own/baseline_
   EXPECT_EQ(answer("kill -SEGV $$;"), "[]");
 }
 
+// Verifies, waits for its turn, and tells in its log that this has come.
+constexpr const char* asks_for_quiet =
+    R"sh(echo '{"stage":"verify","limit_s":5}' >&3; echo '{"stage_done":"verify","elapsed_s":0.01}' >&3
+echo '{"turn_wanted":"quiet"}' >&3; read -u 3 answer; echo came; echo '{"stage":"warmup","limit_s":0.2}' >&3
+)sh";
+
+TEST_F(SupervisorTest, AChildWaitsForItsTurnWithoutALimit) {
+  int asked = 0;
+  supervision_.startup_limit_s = 0.1;
+  supervision_.turn = [&](Turn turn, double patience_s) {
+    EXPECT_EQ(turn, Turn::quiet);
+    std::this_thread::sleep_for(std::chrono::duration<double>{patience_s});
+    return ++asked == 20;
+  };
+  const SupervisedRun outcome = run(asks_for_quiet + result_line());
+  EXPECT_EQ(outcome.result.status, Status::passed) << outcome.result.reason;
+  EXPECT_EQ(asked, 20);
+  EXPECT_EQ(log(), "came\n");
+  EXPECT_LT(outcome.result.wall_s, 0.9) << "the wait of a second is no part of it";
+}
+
+TEST_F(SupervisorTest, ATurnComesAtOnceWhereNothingElseRuns) {
+  EXPECT_EQ(run(asks_for_quiet + result_line()).result.status, Status::passed);
+  EXPECT_EQ(log(), "came\n");
+}
+
+TEST_F(SupervisorTest, LimitsHoldAgainAfterATurnHasCome) {
+  supervision_.turn = [](Turn, double) { return true; };
+  const SupervisedRun outcome = run(std::string{asks_for_quiet} + "sleep 60");
+  EXPECT_EQ(outcome.result.timeout_stage, evidence::Stage::warmup);
+  EXPECT_LT(outcome.result.wall_s, 5);
+}
+
+TEST_F(SupervisorTest, AChildThatDiesOrIsInterruptedWhileItWaitsEnds) {
+  supervision_.turn = [](Turn, double) { return false; };
+  const std::string wanted = R"(echo '{"stage":"verify","limit_s":5}' >&3; echo '{"stage_done":"verify","elapsed_s":1}' >&3;
+echo '{"turn_wanted":"quiet"}' >&3; )";
+  EXPECT_EQ(run(wanted + "sleep 0.2; kill -SEGV $$").result.status, Status::crashed);
+  EXPECT_EQ(run(wanted + "exec 3>&-; sleep 60").result.status, Status::crashed) << "nothing can wait that cannot be answered";
+  const auto since = std::chrono::steady_clock::now();
+  supervision_.interrupted = [&] { return std::chrono::steady_clock::now() - since > std::chrono::milliseconds{300}; };
+  const SupervisedRun outcome = run(wanted + "sleep 60");
+  EXPECT_TRUE(outcome.interrupted);
+  EXPECT_LT(outcome.result.wall_s, 5);
+}
+
+TEST_F(SupervisorTest, NoTurnIsAskedForDuringAStage) {
+  supervision_.turn = [](Turn, double) { return ADD_FAILURE() << "asked", true; };
+  EXPECT_EQ(
+      run(R"(echo '{"stage":"verify","limit_s":0.2}' >&3; echo '{"turn_wanted":"quiet"}' >&3; sleep 60)").result.timeout_stage,
+      evidence::Stage::verify);
+}
+
 TEST_F(SupervisorTest, StopsAStageAtItsLimitAndSaysSo) {
   const SupervisedRun outcome = run("echo '{\"stage\":\"verify\",\"limit_s\":0.2}' >&3; sleep 60");
   EXPECT_EQ(outcome.result.status, Status::timeout);

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "base/error.hpp"
@@ -100,9 +102,9 @@ TEST(Schedule, OneJobKeepsTheOrder) {
   EXPECT_THAT(order, ElementsAre("a", "host", "b"));
 }
 
-TEST(Schedule, GpuPairsRunTogetherAndTheOthersAloneAfterThem) {
+TEST(Schedule, GpuPairsRunTogetherAndHostPairsAloneAfterThem) {
   const machine::Machine machine = machine_with({{"H200", 90}, {"H200", 90}});
-  const auto placements = place({&entry_host, &entry_a, &entry_bus, &entry_two, &entry_b}, machine, {0, 1});
+  const auto placements = place({&entry_host, &entry_a, &entry_b}, machine, {0, 1});
   Schedule schedule{placements, 2};
   const auto first = schedule.take(), second = schedule.take();
   EXPECT_EQ(name(*first), "a");
@@ -120,99 +122,170 @@ TEST(Schedule, GpuPairsRunTogetherAndTheOthersAloneAfterThem) {
   EXPECT_FALSE(got) << "a host pair started beside a GPU pair";
   schedule.give_back(*second);
   waiting.join();
-  const auto bus = schedule.take();
-  EXPECT_EQ(name(*bus), "bus");
-  schedule.give_back(*bus);
-  const auto two = schedule.take();
-  EXPECT_EQ(two->gpus.size(), 2u);
-  schedule.give_back(*two);
   EXPECT_FALSE(schedule.take());
 }
 
-// Runs a schedule on a made-up clock, as workers would.
-class MadeUpRun {
- public:
-  struct Span {
-    std::string name;
-    bool alone;
-    std::vector<int> gpus;
-    double begin_s, end_s;
-  };
+// How long a turn that should have come, and one that should not, are waited for.
+constexpr double soon_s = 5, briefly_s = 0.02;
 
-  MadeUpRun(const std::vector<Placement>& placements, std::size_t jobs) : schedule_{placements, jobs}, jobs_{jobs} {
-    std::size_t left = placements.size();
-    std::size_t left_together =
-        jobs == 1 ? 0 : static_cast<std::size_t>(std::ranges::count(placements, false, &Placement::alone));
-    while (left > 0 || !running_.empty()) {
-      const bool may_start = running_.size() < jobs_ && (left_together > 0 || (left > 0 && running_.empty()));
-      if (!may_start) {
-        end_the_first();
-        continue;
-      }
-      start();
-      --left;
-      if (left_together > 0) --left_together;
-    }
-    EXPECT_FALSE(schedule_.take());
+TEST(Schedule, WhatTheHostAffectsIsVerifiedTogetherAndMeasuredInTurns) {
+  const machine::Machine machine = machine_with({{"H200", 90}, {"H200", 90}});
+  const auto placements = place({&entry_bus, &entry_launch}, machine, {0, 1});
+  Schedule schedule{placements, 2};
+  const auto bus = schedule.take(), launch = schedule.take();
+  ASSERT_TRUE(bus && launch);
+  const Placement &first = *bus->placement, &second = *launch->placement;
+  EXPECT_FALSE(schedule.turn(first, run::Turn::quiet, briefly_s)) << "the other is being verified";
+  EXPECT_FALSE(schedule.turn(second, run::Turn::quiet, briefly_s)) << "the first asked before";
+  EXPECT_TRUE(schedule.turn(first, run::Turn::quiet, soon_s));
+  EXPECT_FALSE(schedule.turn(first, run::Turn::work, briefly_s)) << "the other has waited for quiet";
+  EXPECT_TRUE(schedule.turn(second, run::Turn::quiet, soon_s));
+  EXPECT_FALSE(schedule.turn(first, run::Turn::work, briefly_s));
+  EXPECT_TRUE(schedule.turn(second, run::Turn::work, soon_s));
+  EXPECT_TRUE(schedule.turn(first, run::Turn::work, soon_s)) << "both go on together";
+}
+
+TEST(Schedule, ThePairThatDiesGivesItsTurnBack) {
+  const machine::Machine machine = machine_with({{"H200", 90}, {"H200", 90}});
+  const auto placements = place({&entry_bus, &entry_launch, &entry_host}, machine, {0, 1});
+  Schedule schedule{placements, 2};
+  const auto bus = schedule.take(), launch = schedule.take();
+  EXPECT_FALSE(schedule.turn(*bus->placement, run::Turn::quiet, briefly_s));
+  schedule.give_back(*launch);  // while it works
+  EXPECT_TRUE(schedule.turn(*bus->placement, run::Turn::quiet, soon_s));
+  std::thread host{[&] {
+    const auto last = schedule.take();
+    EXPECT_EQ(name(*last), "host");
+    EXPECT_TRUE(schedule.turn(*last->placement, run::Turn::quiet, soon_s)) << "it has had it from its start on";
+    schedule.give_back(*last);
+  }};
+  schedule.give_back(*bus);  // while it is measured
+  host.join();
+}
+
+TEST(Schedule, StopEndsTheWaitForATurn) {
+  const machine::Machine machine = machine_with({{"H200", 90}, {"H200", 90}});
+  const auto placements = place({&entry_a, &entry_host, &entry_bus}, machine, {0, 1});
+  Schedule schedule{placements, 3};
+  const auto first = schedule.take(), bus = schedule.take();
+  std::thread host{[&] { EXPECT_FALSE(schedule.take()); }};
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  schedule.stop();
+  host.join();
+  EXPECT_FALSE(schedule.turn(*bus->placement, run::Turn::quiet, briefly_s));
+  schedule.give_back(*first);
+  EXPECT_TRUE(schedule.turn(*bus->placement, run::Turn::quiet, soon_s)) << "what has begun is measured";
+}
+
+TEST(Placement, WhatCannotAskForTurnsIsAloneThroughout) {
+  const machine::Machine machine = machine_with({{"H200", 90}, {"H200", 90}});
+  const auto of = [&](const pair::Entry& entry, const Configuration& configuration = {}) {
+    return place({&entry}, machine, {0, 1}, configuration)[0];
+  };
+  EXPECT_FALSE(of(entry_a).begins_alone());
+  EXPECT_TRUE(of(entry_bus).takes_turns);
+  EXPECT_FALSE(of(entry_bus).begins_alone());
+  EXPECT_TRUE(of(entry_host).takes_turns) << "before it goes on";
+  EXPECT_TRUE(of(entry_host).begins_alone()) << "its verification is timed";
+  EXPECT_FALSE(of(entry_ranks).takes_turns);
+  EXPECT_TRUE(of(entry_ranks).begins_alone());
+  Configuration cold, profiled;
+  cold.cold_start = true;
+  profiled.profile = run::ProfileLevel::minimal;
+  for (const Configuration& configuration : {cold, profiled}) {
+    EXPECT_TRUE(of(entry_bus, configuration).begins_alone());
+    EXPECT_FALSE(of(entry_a, configuration).begins_alone());
+  }
+}
+
+// Runs a schedule with workers whose pairs sleep, and looks at what happens at the same time.
+class SleepingRun {
+ public:
+  SleepingRun(const std::vector<Placement>& placements, std::size_t jobs) : schedule_{placements, jobs} {
+    std::vector<std::jthread> workers;
+    for (std::size_t job = 0; job < jobs; ++job)
+      workers.emplace_back([this] {
+        while (const auto assignment = schedule_.take()) {
+          run(*assignment);
+          schedule_.give_back(*assignment);
+        }
+      });
   }
 
-  const std::vector<Span>& spans() const { return spans_; }
-  double wall_s() const { return now_s_; }
+  int ended() const { return ended_; }
+  int most_working() const { return most_working_; }
+  const std::vector<std::string>& faults() const { return faults_; }
 
  private:
-  void start() {
-    const auto assignment = schedule_.take();
-    ASSERT_TRUE(assignment);
-    const Placement& placement = *assignment->placement;
-    spans_.push_back(
-        {name(*assignment), placement.alone, assignment->gpus, now_s_, now_s_ + static_cast<double>(placement.variants)});
-    running_.emplace_back(spans_.size() - 1, *assignment);
+  void run(const Schedule::Assignment& assignment) {
+    const Placement& placement = *assignment.placement;
+    {
+      const std::lock_guard lock{mutex_};
+      for (const int gpu : assignment.gpus)
+        if (!gpus_.insert(gpu).second) faults_.push_back(name(assignment) + " has another's GPU");
+    }
+    if (!placement.begins_alone()) work(assignment, false);
+    if (placement.takes_turns) await(placement, run::Turn::quiet);
+    if (placement.alone) work(assignment, true);
+    if (placement.takes_turns) {
+      await(placement, run::Turn::work);
+      work(assignment, false);
+    }
+    const std::lock_guard lock{mutex_};
+    for (const int gpu : assignment.gpus) gpus_.erase(gpu);
+    ++ended_;
   }
-  void end_the_first() {
-    const auto first = std::ranges::min_element(running_, {}, [&](const auto& each) { return spans_[each.first].end_s; });
-    now_s_ = spans_[first->first].end_s;
-    schedule_.give_back(first->second);
-    running_.erase(first);
+  void await(const Placement& placement, run::Turn turn) {
+    while (!schedule_.turn(placement, turn, briefly_s)) continue;
+  }
+  void work(const Schedule::Assignment& assignment, bool quiet) {
+    {
+      const std::lock_guard lock{mutex_};
+      if (quiet_ > 0 || (quiet && working_ > 0)) faults_.push_back(name(assignment) + " works beside another");
+      ++(quiet ? quiet_ : working_);
+      most_working_ = std::max(most_working_, working_);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{3});
+    const std::lock_guard lock{mutex_};
+    --(quiet ? quiet_ : working_);
   }
 
   Schedule schedule_;
-  std::size_t jobs_;
-  double now_s_ = 0;
-  std::vector<Span> spans_;
-  std::vector<std::pair<std::size_t, Schedule::Assignment>> running_;
+  std::mutex mutex_;
+  std::set<int> gpus_;
+  int working_ = 0, quiet_ = 0, most_working_ = 0, ended_ = 0;
+  std::vector<std::string> faults_;
 };
 
-bool overlap(const MadeUpRun::Span& a, const MadeUpRun::Span& b) { return a.begin_s < b.end_s && b.begin_s < a.end_s; }
-
-TEST(Schedule, FourGpusTakeAFourthOfTheGpusTimeAndAllOfTheHosts) {
-  const machine::Machine machine = machine_with({{"H200", 90}, {"H200", 90}, {"H200", 90}, {"H200", 90}});
-  std::vector<const pair::Entry*> selected;
-  for (int i = 0; i < 9; ++i) selected.insert(selected.end(), {&entry_a, &entry_host, &entry_launch, &entry_bus});
-  selected.insert(selected.end(), {&entry_wide, &entry_two, &entry_wide, &entry_wide});
-  const auto placements = place(selected, machine, {0, 1, 2, 3});
-  const MadeUpRun run{placements, 4};
-  ASSERT_EQ(run.spans().size(), selected.size());
-  double alone_s = 0, together_s = 0;
-  for (const MadeUpRun::Span& span : run.spans()) (span.alone ? alone_s : together_s) += span.end_s - span.begin_s;
-  EXPECT_EQ(alone_s, 28 * 2);
-  EXPECT_EQ(together_s, 9 * 2 + 3 * 4);
-  EXPECT_LE(run.wall_s(), alone_s + together_s / 4 + 2);
-  for (std::size_t i = 0; i < run.spans().size(); ++i)
-    for (std::size_t j = 0; j < i; ++j) {
-      const MadeUpRun::Span &a = run.spans()[i], &b = run.spans()[j];
-      if (!overlap(a, b)) continue;
-      EXPECT_FALSE(a.alone || b.alone) << a.name << " beside " << b.name;
-      EXPECT_NE(a.gpus, b.gpus) << a.name << " and " << b.name << " on one GPU";
+TEST(Schedule, NothingWorksWhileAPairIsMeasured) {
+  for (const std::size_t gpus : {1u, 2u, 4u}) {
+    std::vector<int> ordinals;
+    for (std::size_t gpu = 0; gpu < gpus; ++gpu) ordinals.push_back(static_cast<int>(gpu));
+    const machine::Machine machine = gpus == 1   ? machine_with({{"H200", 90}})
+                                     : gpus == 2 ? machine_with({{"H200", 90}, {"H200", 90}})
+                                                 : machine_with({{"H200", 90}, {"H200", 90}, {"H200", 90}, {"H200", 90}});
+    std::vector<const pair::Entry*> selected{&entry_wide};
+    for (int i = 0; i < 6; ++i) selected.insert(selected.end(), {&entry_a, &entry_host, &entry_launch, &entry_bus});
+    if (gpus > 1) selected.insert(selected.end(), {&entry_two, &entry_ranks, &entry_two});
+    for (const std::size_t jobs : {std::size_t{1}, gpus, gpus + 2}) {
+      const SleepingRun run{place(selected, machine, ordinals), jobs};
+      EXPECT_THAT(run.faults(), IsEmpty()) << gpus << " GPUs, " << jobs << " jobs";
+      EXPECT_EQ(run.ended(), static_cast<int>(selected.size()));
+      EXPECT_GE(run.most_working(), static_cast<int>(std::min(gpus, jobs)));
     }
-  EXPECT_EQ(run.spans()[0].name, "wide") << "those that take longest come first";
-  EXPECT_EQ(run.spans()[2].name, "wide");
+  }
 }
 
-TEST(Schedule, OneOfFourJobsRunsNothingBesideAnything) {
+TEST(Schedule, ThoseThatTakeLongestStartFirst) {
   const machine::Machine machine = machine_with({{"H200", 90}, {"H200", 90}});
-  const MadeUpRun run{place({&entry_a, &entry_wide, &entry_host}, machine, {0, 1}), 1};
-  EXPECT_EQ(run.wall_s(), 2 + 4 + 2);
-  EXPECT_EQ(run.spans()[0].name, "a") << "in the order given";
+  const auto placements = place({&entry_host, &entry_launch, &entry_two, &entry_a, &entry_wide}, machine, {0, 1});
+  Schedule schedule{placements, 2};
+  std::vector<std::string> order;
+  while (const auto assignment = schedule.take()) {
+    order.push_back(name(*assignment));
+    schedule.give_back(*assignment);
+  }
+  EXPECT_THAT(order, ElementsAre("wide", "a", "two", "launch", "host"));
 }
 
 TEST(Schedule, TheHostsClockTimesNothingBesideOthers) {

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -285,7 +286,8 @@ Child::Child(const Command& command) : mark_{new_mark()} {
   if (input.number < 0) cannot_start(command, std::string{"no room for its input: "} + std::strerror(errno));
   if (output.number < 0) cannot_start(command, "cannot write " + command.output.string() + ": " + std::strerror(errno));
   int results[2] = {-1, -1}, failure[2] = {-1, -1};
-  if ((command.result_pipe && ::pipe2(results, O_CLOEXEC) != 0) || ::pipe2(failure, O_CLOEXEC) != 0) {
+  if ((command.result_pipe && ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, results) != 0) ||
+      ::pipe2(failure, O_CLOEXEC) != 0) {
     const DescriptorGuard close_read{results[0]}, close_write{results[1]};
     cannot_start(command, std::string{"no pipe: "} + std::strerror(errno));
   }
@@ -328,6 +330,8 @@ void Child::close_result_fd() {
 void Child::close_output_fd() {
   if (output_fd_ >= 0) ::close(std::exchange(output_fd_, -1));
 }
+
+void Child::answer(std::string_view text) const { ::send(result_fd_, text.data(), text.size(), MSG_NOSIGNAL); }
 
 bool Child::kill_group(int signal) const { return pid_ > 0 && ::kill(-pid_, signal) == 0; }
 

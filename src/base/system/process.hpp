@@ -30,7 +30,7 @@ struct Command {
   std::uint64_t output_limit_bytes =
       0;                     // 0: none; beyond it the child's writes fail (RLIMIT_FSIZE, so all its files have this limit)
   bool output_pipe = false;  // stdout and stderr are a pipe to the parent instead
-  bool result_pipe = false;  // a pipe to the parent as descriptor 3 of the child
+  bool result_pipe = false;  // descriptor 3 of the child leads to the parent, who may answer
 };
 
 struct ExitState {
@@ -60,6 +60,7 @@ class Child {
   pid_t pid() const { return pid_; }
   int result_fd() const { return result_fd_; }  // read end, non-blocking; -1 without a result pipe or when it was closed
   int output_fd() const { return output_fd_; }  // likewise
+  void answer(std::string_view text) const;     // what the child reads from its descriptor 3; lost if it is gone
   void close_result_fd();
   void close_output_fd();
 

@@ -35,7 +35,13 @@ int child_main(int result_fd) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (!request.running_variant_page.empty()) pair::share_running_variant(request.running_variant_page);
   // Writing fails if the parent is gone; nothing is left to report to.
-  const Reporter reporter{[&](const std::string& line) { base::write_all(result_fd, line + "\n"); }};
+  const Reporter reporter{.send = [&](const std::string& line) { base::write_all(result_fd, line + "\n"); },
+                          .await_answer =
+                              [&] {
+                                for (char each = 0; each != '\n';)
+                                  if (const ssize_t got = ::read(result_fd, &each, 1); got == 0 || (got < 0 && errno != EINTR))
+                                    return;
+                              }};
   const evidence::PairResult result = run_pair(find_pair(request.target), request, reporter);
   reporter.send(evidence::json_text(nlohmann::json{{"result", result}}));
   std::cout.flush();

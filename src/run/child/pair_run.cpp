@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/child/child.hpp"
 
+#include <fmt/format.h>
 #include <aisp/check.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <new>
 
+#include "base/system/clock.hpp"
+#include "measure/cpu_use.hpp"
 #include "profile/activity.hpp"
 #include "profile/ranges.hpp"
 #include "run/child/audit/baseline_alone.hpp"
@@ -25,6 +29,22 @@ void tear_down(Stages& stages, double limit_s, Resources& resources) {
   stages.begin(evidence::Stage::teardown, limit_s);
   resources.free();
   stages.end();
+}
+
+// Waits until no other pair works. One that works while it waits would lengthen the times of those that are measured meanwhile.
+void await_quiet(const Request& request, Stages& stages, Record& record, pair::Session& session) {
+  constexpr double least_told_s = 0.05, least_told_share = 0.02;
+  if (!request.takes_turns) return;
+  session.synchronize_all();
+  const double start_s = base::monotonic_s(), worked_before_ms = measure::cpu_ms_of_process();
+  stages.await(Turn::quiet);
+  const double waited_s = base::monotonic_s() - start_s;
+  const double worked_s = (measure::cpu_ms_of_process() - worked_before_ms) * 1e-3;
+  if (worked_s < std::max(least_told_s, least_told_share * waited_s)) return;
+  record.warn(
+      fmt::format("its threads worked for {:.2g} s of the {:.2g} s in which it waited for its turn: pairs that were "
+                  "measured meanwhile may have taken longer",
+                  worked_s, waited_s));
 }
 
 void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks, Stages& stages, Record& record,
@@ -57,6 +77,7 @@ void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks
     return tear_down(stages, limits.teardown, resources);
   }
   record.send_partial();
+  await_quiet(request, stages, record, session);
   stages.begin(evidence::Stage::warmup, limits.warmup);
   const double offset_ms = warm_up(context, stages, record, resources, verified->start);
   stages.begin(evidence::Stage::measurement, limits.measurement);
@@ -71,6 +92,7 @@ void run_stages(const Pair& pair, const Request& request, pair::RankGroup& ranks
   judge(context, record, session, samples, correction_of(pair, samples, probe_work));
   measure_energy(context, stages, record, session, samples.timed);
   record.agree(ranks);
+  if (request.takes_turns) stages.await(Turn::work);
   stages.begin(evidence::Stage::reverify, limits.verify);
   const std::optional<Start> start = verify_again(context, record, session, *verified);
   if (!start) return;

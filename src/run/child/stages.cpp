@@ -33,6 +33,12 @@ void Stages::end() {
   current_ = evidence::Stage::none;
 }
 
+void Stages::await(Turn turn) {
+  end();
+  reporter_.send(nlohmann::json{{"turn_wanted", to_string(turn)}}.dump());
+  reporter_.await_answer();
+}
+
 void Stages::tell(const RoundProgress& progress) const {
   reporter_.send(nlohmann::json{{"progress",
                                  {{"round", progress.round},

@@ -13,6 +13,7 @@ namespace aisp::run {
 // Receives the child's messages; the real one writes JSON lines to the parent's pipe.
 struct Reporter {
   std::function<void(const std::string& line)> send;
+  std::function<void()> await_answer{};  // returns when the parent has answered
 };
 
 // Tells the parent which stage runs and how far it is, and keeps the watchdog's record. One stage at a time.
@@ -22,6 +23,8 @@ class Stages {
 
   void begin(evidence::Stage stage, double limit_s);
   void end();
+  // Ends the stage and waits for a turn among pairs that run at the same time. No stage's limit counts the wait.
+  void await(Turn turn);
   void tell(const RoundProgress& progress) const;
   evidence::Stage current() const { return current_; }  // none between two stages
   const std::vector<evidence::StageRecord>& records() const { return records_; }

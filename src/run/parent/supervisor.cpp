@@ -74,6 +74,7 @@ class Supervisor {
     }
     allow(supervision_.startup_limit_s, Phase::starting);
     while (!reaped_ && !stuck_) {
+      wait_for_turn();
       wait_for_news();
       reap();
       enforce();
@@ -99,10 +100,23 @@ class Supervisor {
     phase_began_s_ = now_s();
   }
 
+  // The child is silent until it has the answer.
+  void wait_for_turn() {
+    if (!wanted_turn_) return;
+    const double asked_s = now_s();
+    const bool came = !supervision_.turn || supervision_.turn(*wanted_turn_, tick_s);
+    waited_s_ += now_s() - asked_s;
+    if (!came) return;
+    wanted_turn_.reset();
+    child_->answer("\n");
+    allow(supervision_.startup_limit_s, Phase::between_stages);
+  }
+
   void wait_for_news() {
     std::array<pollfd, 2> watched{pollfd{child_->output_fd(), POLLIN, 0}, pollfd{child_->result_fd(), POLLIN, 0}};
     const bool silent = child_->output_fd() < 0 && child_->result_fd() < 0;  // its end is near, and no pipe will show it
-    ::poll(watched.data(), watched.size(), static_cast<int>((silent ? near_end_tick_s : tick_s) * 1000));
+    const double patience_s = wanted_turn_ ? 0 : silent ? near_end_tick_s : tick_s;
+    ::poll(watched.data(), watched.size(), static_cast<int>(patience_s * 1000));
     if (watched[0].revents != 0) drain_output();
     if (watched[1].revents != 0) drain_results();
   }
@@ -141,6 +155,7 @@ class Supervisor {
 
   void pipe_closed() {
     ending_.pipe_closed = true;
+    wanted_turn_.reset();
     finish_stage(0);
     allow(supervision_.exit_limit_s, Phase::after_result);
   }
@@ -170,6 +185,10 @@ class Supervisor {
     if (!report.is_final) return;
     finish_stage(0);
     allow(supervision_.exit_limit_s, Phase::after_result);
+  }
+  // No stage runs while a child asks.
+  void handle(const TurnWanted& wanted) {
+    if (phase_ == Phase::between_stages) wanted_turn_ = wanted.turn;
   }
   // Other messages wait: the child does nothing until it has the answer.
   void handle(const BaselineWanted& wanted) {
@@ -222,7 +241,7 @@ class Supervisor {
     if (supervision_.interrupted && supervision_.interrupted()) kill(KilledFor::interrupt, elapsed_s);
     else if (supervision_.deadline && Clock::now() > *supervision_.deadline) kill(KilledFor::suite_deadline, elapsed_s);
     else if (supervision_.alone && supervision_.alone()) kill(KilledFor::lost_rank, elapsed_s);
-    else if (elapsed_s > phase_limit_s_ + supervision_.grace_s) kill(reason_of_lateness(), elapsed_s);
+    else if (!wanted_turn_ && elapsed_s > phase_limit_s_ + supervision_.grace_s) kill(reason_of_lateness(), elapsed_s);
   }
 
   KilledFor reason_of_lateness() const {
@@ -243,6 +262,7 @@ class Supervisor {
     ending_.late_stage = phase_ == Phase::starting ? evidence::Stage::start : stage();
     if (reason == KilledFor::slow_exit || reason == KilledFor::silence) ending_.late_stage = evidence::Stage::exit;
     killed_at_s_ = now_s();
+    wanted_turn_.reset();
     ending_.stopped = base::is_stopped(child_->pid());
     child_->kill_group(SIGKILL);
   }
@@ -256,7 +276,7 @@ class Supervisor {
     ending_.log_trouble = log_.trouble();
     ending_.log_dropped_bytes = log_.dropped_bytes();
     ending_.unreadable_lines += lines_.overlong_lines();
-    ending_.wall_s = now_s();
+    ending_.wall_s = now_s() - waited_s_;
     ending_.killed_for_memory = base::memory_kills() > memory_kills_before_;
     const bool interrupted = ending_.killed_for == KilledFor::interrupt, stopped = ending_.stopped;
     return {describe(std::move(ending_)), interrupted, stopped};
@@ -281,6 +301,8 @@ class Supervisor {
   LineSplitter lines_;
   Ending ending_;
   Phase phase_ = Phase::starting;
+  std::optional<Turn> wanted_turn_;  // for which the child waits
+  double waited_s_ = 0;              // for turns
   double phase_limit_s_ = 0;
   double phase_began_s_ = 0;
   double looked_s_ = 0;  // when its limits were looked at last

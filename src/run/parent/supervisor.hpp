@@ -30,6 +30,9 @@ struct Supervision {
   double suite_limit_s = 0;                                       // the suite's limit, for messages about the deadline
   std::function<bool()> interrupted;
   std::function<void(const Progress&)> on_progress;
+  // Asks for a turn and waits for it, but no longer than `patience_s`; returns whether it has come. Called again until it has; no
+  // limit but that of the suite counts the wait. Empty: it comes at once.
+  std::function<bool(Turn turn, double patience_s)> turn{};
   // Tell of a rank whether it waits for others, which its limits do not count, and whether it has gone on for too long after
   // another had ended. Empty for other pairs.
   std::function<bool()> waits{}, alone{};

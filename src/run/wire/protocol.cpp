@@ -7,6 +7,9 @@
 #include "evidence/json.hpp"
 
 namespace aisp::run {
+
+static constexpr base::Words<2> words_of(Turn) { return {{"work", "quiet"}}; }
+
 namespace {
 
 evidence::Stage stage_of(const nlohmann::json& word) {
@@ -27,6 +30,11 @@ Message parse_object(const nlohmann::json& json) {
                          .wanted_percent = progress->value("wanted_percent", 0.0),
                          .spent_s = progress->value("spent_s", 0.0),
                          .budget_s = progress->value("budget_s", 0.0)};
+  if (const auto wanted = json.find("turn_wanted"); wanted != json.end()) {
+    Turn turn{};
+    base::JsonReader::read(*wanted, turn, "turn_wanted");
+    return TurnWanted{turn};
+  }
   if (const auto wanted = json.find("baseline_wanted"); wanted != json.end())
     return BaselineWanted{.runs = base::json_integer<int>(wanted->at("runs"), "runs"),
                           .limit_s = wanted->at("limit_s").get<double>(),
@@ -38,6 +46,8 @@ Message parse_object(const nlohmann::json& json) {
 }
 
 }  // namespace
+
+std::string_view to_string(Turn turn) { return base::word_for(turn); }
 
 std::string printable_excerpt(std::string_view text, std::size_t limit) {
   std::string result{text.substr(0, limit)};

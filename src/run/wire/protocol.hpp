@@ -42,6 +42,11 @@ struct BaselineWanted {  // answered by the parent with times from another proce
 // turns: the machine was busy.
 inline constexpr const char* longer_in_rounds_only =
     "times of the baseline against those in a process of its own: they differ, but not in turns";
+// What a pair may do when its turn has come, if others run at the same time: work, or be measured while none of them works.
+enum class Turn { work, quiet };
+struct TurnWanted {  // answered with a line when it has come
+  Turn turn{};
+};
 struct BaselineTimes {
   std::vector<double> ms;
 };
@@ -52,7 +57,10 @@ struct Unreadable {
   std::string excerpt;  // printable, short
 };
 
-using Message = std::variant<StageBegun, StageDone, RoundProgress, Report, BaselineWanted, BaselineTimes, Crash, Unreadable>;
+using Message =
+    std::variant<StageBegun, StageDone, RoundProgress, Report, TurnWanted, BaselineWanted, BaselineTimes, Crash, Unreadable>;
+
+std::string_view to_string(Turn turn);
 
 // Parses a line without ever throwing; empty lines give nothing.
 std::optional<Message> parse_message(std::string_view line);

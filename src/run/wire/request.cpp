@@ -59,6 +59,7 @@ static void describe(Request& request, Visitor& visit) {
   visit("scratch_parent", request.scratch_parent);
   visit("own_folder", request.own_folder);
   visit("baseline_runs", request.baseline_runs);
+  visit("takes_turns", request.takes_turns);
   visit("run_folder", request.run_folder);
 }
 

@@ -71,6 +71,7 @@ struct Request : Settings {
   std::string scratch_parent;        // folder in which the pair's scratch folder is made
   std::string own_folder;            // an empty one for the parent's answers, and a host pair's HOME and TMPDIR; empty: neither
   int baseline_runs = 0;             // only so many executions of the baseline, whose times are sent; 0: everything
+  bool takes_turns = false;          // others run at the same time: it asks before it is measured, and before it goes on
   std::string run_folder;            // parent of <chapter>_<name>/profiles; empty: no traces are written
   bool own_process = false;          // the process is the pair's own, so its children are too; not sent: the child sets it
 };
@@ -88,6 +89,8 @@ std::optional<ProfileLevel> profile_level(std::string_view text);
 //   {"stage":"setup","limit_s":30.0}          a stage begins; the parent kills the process group when the limit passes
 //   {"stage_done":"setup","elapsed_s":0.41}
 //   {"progress":{"round":12,"of":20}}         while sampling
+//   {"turn_wanted":"quiet"}                   between two stages: the child waits until its parent writes a line into the pipe's
+//                                             other direction; "work" for the stages after those that must be quiet
 //   {"baseline_wanted":{"runs":3,"limit_s":2,"seed":7}}
 //                                             a pair asks for times of its baseline in another process, and waits for
 //                                             baseline_answer in its own folder

@@ -207,7 +207,7 @@ const SettingRow all_settings[] = {
      [](const Configuration& c) { return nlohmann::json(c.percentiles); }},
     {"gpus", "GPU,...", "GPUs to use, by index or UUID; all visible ones without it", true, set_gpus,
      [](const Configuration& c) { return nlohmann::json(c.gpus); }},
-    {"jobs", "N", "pairs at once, each on a GPU of its own; one per GPU without it", false,
+    {"jobs", "N", "pairs at once, those on GPUs each on its own; one per GPU without it", false,
      [](Configuration& c, const Values& v) { c.jobs = number_between(v, 1, 1024, "must be a whole number from 1 to 1024"); },
      [](const Configuration& c) { return nlohmann::json(c.jobs); }},
     {"in-process", "", "run pairs in this process, for debuggers; a crash then ends the run", false,
