@@ -16,9 +16,7 @@ bool on_gpu(const Activity& activity) {
          activity.kind == Activity::Kind::memset;
 }
 
-bool is(const Activity& activity, const char* marker) {
-  return activity.kind == Activity::Kind::kernel && activity.name.find(marker) != std::string::npos;
-}
+bool is(const Activity& activity, const char* marker) { return activity.own && activity.name.find(marker) != std::string::npos; }
 
 }  // namespace
 
