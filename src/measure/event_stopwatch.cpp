@@ -29,7 +29,7 @@ class EventStopwatch final : public Stopwatch {
   using Stopwatch::time;
   Sample time(const Variant& variant, Capture& capture) override {
     Sample sample = sample_of(executor_.execute(variant, capture, frame()));
-    sample.metrics = collect_metrics(session_.workload(), variant.name);
+    sample.metrics = executor_.report(variant);
     return sample;
   }
 

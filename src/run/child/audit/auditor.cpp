@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds longest_answer{2};
 
 AuditedRun Auditor::run(const Variant& variant) {
   profile::Before before;
-  measure::Capture capture{.digest = false, .others = true};
+  measure::Capture capture{.digest = false};
   capture.rested = [&] { before.rested_ns = profile::ActivityRecorder::now_ns(); };
   recorder_.start(profile::Detail::memory);
   executor_.make_ready(variant, capture);
