@@ -168,7 +168,7 @@ class WorkQueue final : public Workload {
         mean_{setup.size("mean")},
         wanted_{static_cast<int>(setup.size("idle"))},
         blocks_per_sm_{static_cast<unsigned>(setup.size("blocks"))},
-        source_{setup.input<float>(2, uniform(-1, 1), {.name = "source"})},
+        source_{setup.input<float>(2, uniform(-1, 1), {.name = "source", .memory = Memory::pinned})},
         key_{setup.input<unsigned>(2, integers(0, 0xFFFFFFFF), {.name = "key", .constant = true})},
         ends_{setup.output<float>(4 * photons_, {.name = "ends of walks"})},
         order_{setup.scratch<unsigned>(photons_, {.name = "photons by length"})},
@@ -234,10 +234,8 @@ class WorkQueue final : public Workload {
   float4* ends() const { return reinterpret_cast<float4*>(ends_.get()); }
   Rules rules() const {
     const auto below = mean_ == 1 ? 0xFFFFFFFFu : static_cast<std::uint32_t>((std::uint64_t{1} << 32) / mean_);
-    return {{static_cast<float>(source_.host(0)), static_cast<float>(source_.host(1))},
-            {key_.host(0), key_.host(1)},
-            static_cast<unsigned>(photons_),
-            below};
+    const float* source = source_;
+    return {{source[0], source[1]}, {key_.host(0), key_.host(1)}, static_cast<unsigned>(photons_), below};
   }
   void refill(Launch& launch, int wanted) {
     check(cudaMemsetAsync(queue_, 0, queue_.bytes(), launch.stream));

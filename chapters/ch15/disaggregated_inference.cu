@@ -41,9 +41,10 @@ class DisaggregatedInference final : public Workload {
         contexts_{setup.input<int>(size(contexts_in_all * plan_.context),
                                    traced_tokens(Trace::planted, plan_.context, model_.shape().vocabulary()),
                                    {.name = "contexts", .constant = true})},
-        prompt_tokens_{setup.input<int>(
-            size(plan_.prompts * plan_.prompt),
-            traced_tokens(Trace::planted + contexts_in_all, plan_.prompt, model_.shape().vocabulary()), {.name = "prompts"})},
+        prompt_tokens_{
+            setup.input<int>(size(plan_.prompts * plan_.prompt),
+                             traced_tokens(Trace::planted + contexts_in_all, plan_.prompt, model_.shape().vocabulary()),
+                             {.name = "prompts", .memory = Memory::pinned})},
         first_inputs_{
             setup.input<int>(size(plan_.requests), integers(0, model_.shape().vocabulary() - 1), {.name = "first inputs"})},
         tokens_{setup.output<int>(size(steps * plan_.requests), {.name = "tokens"})},
@@ -288,7 +289,7 @@ class DisaggregatedInference final : public Workload {
       const int p = of.waiting.front(), now = std::min(most, plan_.prompt_length(p) - of.first);
       const bool ends = of.first + now == plan_.prompt_length(p);
       spans.push_back({plan_.requests + p, of.first, now, ends});
-      for (int i = 0; i < now; ++i) tokens.push_back(prompt_tokens_.host(size(p * plan_.prompt + of.first + i)));
+      for (int i = 0; i < now; ++i) tokens.push_back(prompt_tokens_.get()[p * plan_.prompt + of.first + i]);
       most -= now, of.first += now;
       if (!ends) continue;
       ended.number[ended.count++] = p;

@@ -54,7 +54,7 @@ class PrefixAwareRouting final : public Workload {
             }},
             {.name = "histories", .constant = true})},
         own_{setup.input<int>(size(requests * (own_tokens + shorter_by)), integers(0, model_.shape().vocabulary() - 1),
-                              {.name = "tokens of the last turn"})},
+                              {.name = "tokens of the last turn", .memory = Memory::pinned})},
         tokens_{setup.output<int>(requests, {.name = "first tokens"})},
         states_{setup.output<bf16>(size(requests * model_.shape().hidden), {.name = "last states"})},
         alone_k_{setup.scratch<bf16>(size(2 * prompt_tokens() * model_.shape().kv_columns()))},
@@ -138,7 +138,7 @@ class PrefixAwareRouting final : public Workload {
     const std::vector<int>& history = history_of_[size(r)];
     std::vector<int> tokens(history.begin(), history.begin() + conversations_.common(r));
     for (int i = 0; static_cast<int>(tokens.size()) < prompt_tokens(); ++i)
-      tokens.push_back(own_.host(size(r * (own_tokens + shorter_by) + i)));
+      tokens.push_back(own_.get()[r * (own_tokens + shorter_by) + i]);
     return tokens;
   }
   Model model_on(int gpu) const { return gpu == 0 ? model_.model() : replica_.model(); }

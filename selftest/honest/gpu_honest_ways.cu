@@ -23,6 +23,12 @@ __global__ void persistent_kernel(const float* in, float* out, unsigned* next, s
   }
 }
 
+// Has the name of what empties the caches.
+__global__ void aisp_evict_and_double(const float* in, float* out, float factor, std::size_t count) {
+  const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = factor * in[i];
+}
+
 class Works final : public GpuDoubling {
  public:
   explicit Works(Setup& setup)
@@ -31,6 +37,7 @@ class Works final : public GpuDoubling {
         forked_{setup.event()},
         joined_{setup.event()},
         next_{sizeof(unsigned)},
+        factor_{setup.input<float>(1, aisp::constant(2), {.name = "factor", .constant = true})},
         team_{setup.threads(2)} {}
 
   void on_a_stream_of_its_own(Launch& launch) {
@@ -64,6 +71,10 @@ class Works final : public GpuDoubling {
     check(cudaMemsetAsync(next_.get<unsigned>(), 0, sizeof(unsigned), launch.stream));
     persistent_kernel<<<132, block_threads, 0, launch.stream>>>(in_, out_, next_.get<unsigned>(), count_);
   }
+  // A constant input may be asked for at any time.
+  void by_a_factor_that_it_knows(Launch& launch) {
+    aisp_evict_and_double<<<blocks(), block_threads, 0, launch.stream>>>(in_, out_, static_cast<float>(factor_.host(0)), count_);
+  }
   void and_waits(Launch& launch) {
     doubled(launch);
     check(cudaStreamSynchronize(launch.stream));
@@ -87,6 +98,7 @@ class Works final : public GpuDoubling {
   cudaStream_t other_;
   cudaEvent_t forked_, joined_;
   OwnMemory next_;
+  Input<float> factor_;
   Graph graph_;
   ThreadTeam& team_;
 };
@@ -147,6 +159,8 @@ extern constinit const selftest::Case gpu_honest_pool =
     pair_of<&Works::through_a_pool>({.does = "allocates from a memory pool in each run and gives all of it back"});
 extern constinit const selftest::Case gpu_honest_persistent =
     pair_of<&Works::by_a_persistent_kernel>({.does = "has a persistent kernel that ends when all pieces are done"});
+extern constinit const selftest::Case gpu_honest_name = pair_of<&Works::by_a_factor_that_it_knows>(
+    {.does = "has a kernel that is named like one of the harness, and asks for a constant"});
 extern constinit const selftest::Case gpu_honest_wait =
     pair_of<&Works::and_waits>({.does = "waits for the GPU itself, and starts at once", .start = Start::immediate});
 extern constinit const selftest::Case gpu_honest_tiny = pair_of<&GpuDoubling::doubled, Tiny>({.does = "takes two microseconds"});

@@ -34,7 +34,7 @@ class EventStopwatch final : public Stopwatch {
   using Stopwatch::time;
   Sample time(const Variant& variant, Capture& capture) override {
     Sample sample = time_alone(variant, capture);
-    sample.metrics = collect_metrics(session_.workload(), variant.name);
+    sample.metrics = executor_.report(variant);
     return sample;
   }
 

@@ -77,11 +77,8 @@ Executed Executor::execute(const Variant& variant, Capture& capture, const Frame
 void Executor::make_ready(const Variant& variant, Capture& capture) {
   resets_ = variant.reset != nullptr;
   const bool hot = conditions_.cache == Cache::hot && conditions_.checked && session_.on_gpu();
-  const bool others = (resets_ || hot) && capture.others && session_.on_gpu();
-  if (others) session_.show_other_inputs();
   if (hot) warm(variant);
   session_.reset(variant);
-  if (others) session_.restore_inputs();
   if (capture.rested) {
     session_.synchronize_all();
     capture.rested();
@@ -99,9 +96,10 @@ void Executor::make_ready(const Variant& variant, Capture& capture) {
   session_.read_into_caches();
 }
 
-// Brings code, inputs and outputs into the caches; results are discarded.
+// Brings code, inputs and outputs into the caches; results are discarded. The run that follows has other contents.
 void Executor::warm(const Variant& variant) {
   session_.reset(variant);
+  const pair::Session::OtherInputs others{session_};
   session_.submit(variant);
   session_.synchronize_all();
 }
@@ -126,8 +124,8 @@ void Executor::poison_outputs() {
 }
 
 std::vector<MetricValue> Executor::report(const Variant& variant) {
-  if (session_.on_gpu()) return collect_metrics(session_.workload(), variant.name);
   const pair::Session::Hidden hidden{session_, variant};
+  if (session_.on_gpu()) return collect_metrics(session_.workload(), variant.name);
   std::optional<pair::Session::OtherInputs> others;
   if (long_reports_ >= most_long_reports) others.emplace(session_);
   const Clock::time_point start = Clock::now();

@@ -46,9 +46,6 @@ struct Capture {
   std::vector<pair::Snapshot>* copies = nullptr;
   pair::DigestKey key{};  // of the digests; the pair must not know it before its run has ended
   bool watch = false;     // check that nothing happens while the stream is held back or, on the host, before the execution begins
-  // In a pair of the GPU: if the variant runs before the execution (its reset, the run that makes a cache hot), it finds other
-  // inputs there. On the host a reset always does.
-  bool others = false;
   std::function<void()> rested{};  // called when the devices are idle, and the pair's last permitted work before its run is done
 
   std::vector<std::uint64_t> digests{};  // of session.results() in order, right after the execution

@@ -3,6 +3,8 @@
 
 #include <aisp/check.hpp>
 
+#include "base/own_launch.hpp"
+
 // Kernels are outside any namespace, because their names appear in profiles. Each thread stores, as real kernels do: stores must
 // be visible before a kernel counts as done.
 __global__ void aisp_probe(std::uint32_t* to) { to[blockIdx.x * blockDim.x + threadIdx.x] = threadIdx.x; }
@@ -35,22 +37,36 @@ __global__ void aisp_evict_read(const uint4* data, std::size_t count, std::uint3
 
 namespace aisp::measure {
 
-void launch_probe(std::uint32_t* to, cudaStream_t stream) { aisp_probe<<<probe_words / 128, 128, 0, stream>>>(to); }
-void launch_sample_begin(cudaStream_t stream) { aisp_sample_begin<<<1, 1, 0, stream>>>(); }
-void launch_sample_end(cudaStream_t stream) { aisp_sample_end<<<1, 1, 0, stream>>>(); }
+void launch_probe(std::uint32_t* to, cudaStream_t stream) {
+  const base::OwnLaunch own;
+  aisp_probe<<<probe_words / 128, 128, 0, stream>>>(to);
+}
+void launch_sample_begin(cudaStream_t stream) {
+  const base::OwnLaunch own;
+  aisp_sample_begin<<<1, 1, 0, stream>>>();
+}
+void launch_sample_end(cudaStream_t stream) {
+  const base::OwnLaunch own;
+  aisp_sample_end<<<1, 1, 0, stream>>>();
+}
 
 void launch_spin_until(const std::uint32_t* flag, std::uint32_t wanted, cudaStream_t stream) {
+  const base::OwnLaunch own;
   spin_until_kernel<<<1, 1, 0, stream>>>(flag, wanted);
   check(cudaGetLastError());
 }
 
 void launch_evict_l2(void* data, std::size_t bytes, std::uint32_t value, cudaStream_t stream) {
   const std::size_t count = bytes / sizeof(uint4);
-  aisp_evict_write<<<1056, 256, 0, stream>>>(static_cast<uint4*>(data), count, value);
+  {
+    const base::OwnLaunch own;
+    aisp_evict_write<<<1056, 256, 0, stream>>>(static_cast<uint4*>(data), count, value);
+  }
   launch_read(data, bytes, value, stream);
 }
 
 void launch_read(void* data, std::size_t bytes, std::uint32_t value, cudaStream_t stream) {
+  const base::OwnLaunch own;
   aisp_evict_read<<<1056, 256, 0, stream>>>(static_cast<const uint4*>(data), bytes / sizeof(uint4), value,
                                             static_cast<std::uint32_t*>(data));
   check(cudaGetLastError());

@@ -4,7 +4,6 @@
 #include "measure/sample.hpp"
 #include "measure/stopwatch.hpp"
 #include "profile/activity.hpp"
-#include "profile/audit.hpp"
 
 namespace aisp::measure {
 namespace {
@@ -24,11 +23,9 @@ class KernelStopwatch final : public Stopwatch {
     Sample sample{
         .host_ms = executed.host_ms, .run_ms = executed.run_ms, .early_ms = executed.early_ms, .late_ms = executed.late_ms};
     std::vector<profile::Activity> activities = recorder_.take();
-    std::erase_if(activities, [&](const profile::Activity& activity) {
-      return activity.start_ns < ready_ns || profile::is_harness(activity);
-    });
+    std::erase_if(activities, [&](const profile::Activity& activity) { return activity.start_ns < ready_ns || activity.own; });
     sample.raw_ms = static_cast<double>(profile::span_ns(activities)) / 1e6;
-    sample.metrics = collect_metrics(session_.workload(), variant.name);
+    sample.metrics = executor_.report(variant);
     return sample;
   }
 

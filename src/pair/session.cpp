@@ -133,7 +133,7 @@ void Session::hide(int more) {
 }
 
 Session::Hidden::Hidden(Session& session, const Variant& variant)
-    : session_{session}, more_{session.on_gpu() || is_control(session.pair(), variant) ? 0 : 1} {
+    : session_{session}, more_{is_control(session.pair(), variant) ? 0 : 1} {
   session_.hide(more_);
 }
 
@@ -165,12 +165,6 @@ void Session::refill_variable(std::uint64_t seed) {
   select_first_gpu();
 }
 
-void Session::refill_inputs(std::uint64_t seed) {
-  for (Buffer& buffer : buffers_)
-    if (replaceable(buffer)) fill(buffer, seed);
-  select_first_gpu();
-}
-
 // A pair's function may keep what it draws for the reference, so that it draws the present contents once more in the end.
 void Session::draw_others(std::uint64_t seed) {
   for (Buffer& buffer : buffers_) {
@@ -185,19 +179,19 @@ void Session::draw_others(std::uint64_t seed) {
 
 void Session::show_other_inputs() {
   const std::uint64_t seed = base::OneWay{inputs_seed_}(others_shown_++, of_others);
-  if (on_gpu()) return refill_inputs(seed);
   if (!others_drawn_) draw_others(seed);
   for (Buffer& buffer : buffers_) {
     if (!replaceable(buffer)) continue;
     if (buffer.fill) copy_to(buffer, buffer.others);
-    else fill_pattern(buffer.data, buffer.type, buffer.count, buffer.pattern, seed_of(buffer, seed), -1);
+    else fill_pattern(buffer.data, buffer.type, buffer.count, buffer.pattern, seed_of(buffer, seed), gpu_of(buffer));
   }
+  select_first_gpu();
 }
 
 void Session::restore_inputs() {
-  if (on_gpu()) return refill_inputs(inputs_seed_);
   for (Buffer& buffer : buffers_)
     if (replaceable(buffer)) restore(buffer);
+  select_first_gpu();
 }
 
 bool Session::only_constant_inputs() const {
@@ -312,7 +306,7 @@ double Session::prepare(const Variant& variant) {
 void Session::reset(const Variant& variant) {
   const Hidden hidden{*this, variant};
   std::optional<OtherInputs> others;
-  if (variant.reset != nullptr && !on_gpu()) others.emplace(*this);
+  if (variant.reset != nullptr) others.emplace(*this);
   restore_inouts();
   note_running_variant(variant.name);
   if (variant.reset != nullptr) variant.reset(*workload_, launch_);

@@ -54,8 +54,8 @@ class Session final : public Setup {
   void refill(std::uint64_t seed);
   // Renews the inputs that `prepare` must not depend on; the rest stays, files too.
   void refill_variable(std::uint64_t seed);
-  // Puts other inputs (not inouts) in the place of the present ones until restore_inputs(), for steps that may not know them. In
-  // a host pair, a function's contents are drawn once and are the same every time.
+  // Puts other inputs (not inouts) in the place of the present ones until restore_inputs(), for steps that may not know them. A
+  // function's contents are drawn once and are the same every time.
   void show_other_inputs();
   void restore_inputs();
   bool has_files() const { return !files_.empty(); }
@@ -101,7 +101,7 @@ class Session final : public Setup {
   }
   void synchronize_all();
 
-  // While it lives, the handles of a host pair do not tell what inputs and files hold: the code of `variant` has to read them.
+  // While it lives, handles do not tell what inputs and files hold: the code of `variant` has to read them.
   // Constant inputs are no secret, and a control may know more than others, because no speedup is claimed for it.
   class Hidden {
    public:
@@ -114,7 +114,7 @@ class Session final : public Setup {
     Session& session_;
     int more_;
   };
-  // While it lives, a host pair has other inputs.
+  // While it lives, the pair has other inputs.
   class OtherInputs {
    public:
     explicit OtherInputs(Session& session) : session_{session} { session.show_other_inputs(); }
@@ -167,7 +167,6 @@ class Session final : public Setup {
   void restore(Buffer& buffer);
   void copy_to(Buffer& buffer, const std::vector<std::byte>& contents);
   void draw_others(std::uint64_t seed);
-  void refill_inputs(std::uint64_t seed);
   void show(Buffer& buffer);
   void hide(int more);
   std::uint64_t digest_input_buffers() const;

@@ -12,6 +12,8 @@
 #include <deque>
 #include <mutex>
 
+#include "base/own_launch.hpp"
+
 namespace aisp::profile {
 namespace {
 
@@ -194,6 +196,8 @@ struct Collected {
   std::mutex mutex;
   std::vector<Activity> activities;
   std::atomic<int> host_functions{0};
+  std::vector<std::uint32_t> own_launches;  // their correlations
+  bool tells_own = false;
   std::deque<std::uint8_t*> retired;  // oldest first
 };
 // Never destroyed: CUPTI may still hand over buffers while the process ends.
@@ -219,9 +223,32 @@ void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::s
   retired.pop_front();
 }
 
-void CUPTIAPI count_host_function(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void* data) {
+struct Call {
+  CUpti_CallbackDomain domain;
+  CUpti_CallbackId id;
+  bool operator==(const Call&) const = default;
+};
+// Queue a host function, or put one into a graph. Seen in the driver, where all calls of the runtime end up too.
+constexpr std::array<Call, 5> host_function_calls{{{CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc},
+                                                   {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc_ptsz},
+                                                   {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback},
+                                                   {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback_ptsz},
+                                                   {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuGraphAddHostNode}}};
+// Launch the harness's kernels. A kernel's record bears the correlation of the call of the runtime or of that of the driver.
+constexpr std::array<Call, 4> own_launch_calls{{{CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000},
+                                                {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_v13000},
+                                                {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel},
+                                                {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx}}};
+
+void CUPTIAPI note_call(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
   const auto& call = *static_cast<const CUpti_CallbackData*>(data);
-  if (call.callbackSite == CUPTI_API_ENTER) ++collected().host_functions;
+  if (call.callbackSite != CUPTI_API_ENTER) return;
+  if (std::ranges::find(own_launch_calls, Call{domain, id}) == own_launch_calls.end()) {
+    ++collected().host_functions;
+  } else if (base::OwnLaunch::in_effect()) {
+    const std::scoped_lock lock{collected().mutex};
+    collected().own_launches.push_back(call.correlationId);
+  }
 }
 
 std::optional<std::string> find_obstacle() {
@@ -240,24 +267,41 @@ std::optional<std::string> find_obstacle() {
 
 CUpti_SubscriberHandle subscriber = nullptr;
 
-// Host functions by way of the driver, where all calls of the runtime end up too.
-void watch_host_functions(bool on) {
+// Sees launches only while the harness itself launches, so that those of a pair take no longer.
+void watch_own_launch(bool begins) {
+  for (const Call& call : own_launch_calls) cupti().enable_callback(begins ? 1 : 0, subscriber, call.domain, call.id);
+}
+
+void watch_calls(bool on) {
   if (on) {
     collected().host_functions = 0;
-    if (cupti().subscribe(&subscriber, count_host_function, nullptr) != CUPTI_SUCCESS) {
+    if (cupti().subscribe(&subscriber, note_call, nullptr) != CUPTI_SUCCESS) {
       subscriber = nullptr;
       return;
     }
-    for (const CUpti_CallbackId call :
-         {CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc, CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc_ptsz,
-          CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback, CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback_ptsz,
-          CUPTI_DRIVER_TRACE_CBID_cuGraphAddHostNode})
-      cupti().enable_callback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call);
+    for (const Call& call : host_function_calls) cupti().enable_callback(1, subscriber, call.domain, call.id);
+    base::OwnLaunch::watch_by(watch_own_launch);
   } else if (subscriber != nullptr) {
+    base::OwnLaunch::watch_by(nullptr);
     cupti().unsubscribe(subscriber);
     subscriber = nullptr;
   }
 }
+
+bool has_own_name(const Activity& activity) {
+  static constexpr const char* names[] = {"aisp_sample_begin", "aisp_sample_end", "aisp_evict", "aisp_probe", "4aisp4pair3gpu"};
+  return std::ranges::any_of(names, [&](const char* name) { return activity.name.find(name) != std::string::npos; });
+}
+
+void tell_own(std::vector<Activity>& activities, std::vector<std::uint32_t>& launches, bool& told) {
+  std::ranges::sort(launches);
+  const auto is_launched = [&](const Activity& activity) { return std::ranges::binary_search(launches, activity.correlation); };
+  for (Activity& activity : activities) activity.own = activity.kind == Activity::Kind::kernel && is_launched(activity);
+  told |= std::ranges::any_of(activities, &Activity::own);
+  if (told) return;
+  for (Activity& activity : activities) activity.own = activity.kind == Activity::Kind::kernel && has_own_name(activity);
+}
+
 }  // namespace
 
 const std::optional<std::string>& ActivityRecorder::unavailable() {
@@ -269,25 +313,27 @@ ActivityRecorder::ActivityRecorder() {
   if (unavailable()) throw Unsupported{*unavailable()};
 }
 
-ActivityRecorder::~ActivityRecorder() { watch_host_functions(false); }
+ActivityRecorder::~ActivityRecorder() { watch_calls(false); }
 
 void ActivityRecorder::start(Detail detail) {
   detail_ = detail;
   {
     const std::scoped_lock lock{collected().mutex};
     collected().activities.clear();
+    collected().own_launches.clear();
   }
   for (const CUpti_ActivityKind kind : kinds) cupti().enable(kind);
   if (detail_ != Detail::device) cupti().enable(CUPTI_ACTIVITY_KIND_MEMORY2);
   if (detail_ == Detail::everything)
     for (const CUpti_ActivityKind kind : host_kinds) cupti().enable(kind);
-  watch_host_functions(true);
+  watch_calls(true);
 }
 
 void ActivityRecorder::forget() {
   cupti().flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   const std::scoped_lock lock{collected().mutex};
   collected().activities.clear();
+  collected().own_launches.clear();
 }
 
 std::vector<Activity> ActivityRecorder::take() {
@@ -295,12 +341,14 @@ std::vector<Activity> ActivityRecorder::take() {
   const std::scoped_lock lock{collected().mutex};
   std::vector<Activity> activities = std::move(collected().activities);
   collected().activities.clear();
+  tell_own(activities, collected().own_launches, collected().tells_own);
+  collected().own_launches.clear();
   std::sort(activities.begin(), activities.end(), [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
   return activities;
 }
 
 std::vector<Activity> ActivityRecorder::stop() {
-  watch_host_functions(false);
+  watch_calls(false);
   std::vector<Activity> activities = take();
   for (const CUpti_ActivityKind kind : kinds) cupti().disable(kind);
   if (detail_ != Detail::device) cupti().disable(CUPTI_ACTIVITY_KIND_MEMORY2);
@@ -310,6 +358,8 @@ std::vector<Activity> ActivityRecorder::stop() {
 }
 
 int ActivityRecorder::host_functions() const { return collected().host_functions; }
+
+bool ActivityRecorder::tells_own() { return collected().tells_own; }
 
 std::uint64_t ActivityRecorder::now_ns() {
   std::uint64_t now = 0;

@@ -35,6 +35,7 @@ struct Activity {
   bool freed = false;             // of memory
   bool is_node = false;           // of a kernel: launched by a graph
   bool over_link = false;         // a copy between host and GPU, or between GPUs
+  bool own = false;               // a kernel that the harness launched (base::OwnLaunch)
   KernelShape shape{};
 };
 
@@ -62,6 +63,9 @@ class ActivityRecorder {
   std::vector<Activity> take();
   // Host functions queued on streams or put into graphs since start().
   int host_functions() const;
+  // Whether CUPTI has told, in this process, which launch a kernel comes from. Until then the harness's own kernels are told by
+  // their names.
+  static bool tells_own();
   // Now, by the clock of the records.
   static std::uint64_t now_ns();
 

@@ -16,7 +16,9 @@ namespace {
 // Clocks of different GPUs, and of the copy engines of one, are matched to about this.
 constexpr std::uint64_t clock_slack_ns = 2000;
 
-bool is_marker(const Activity& activity, const char* marker) { return activity.name.find(marker) != std::string::npos; }
+bool is_marker(const Activity& activity, const char* marker) {
+  return activity.own && activity.name.find(marker) != std::string::npos;
+}
 
 std::string what(const Activity& activity) {
   if (activity.kind == Activity::Kind::kernel) return "kernel " + activity.name;
@@ -57,17 +59,10 @@ Stretch stretch_of(const Activity& activity) { return {activity.start_ns, activi
 
 }  // namespace
 
-bool is_harness(const Activity& activity) {
-  static constexpr const char* names[] = {begin_marker, end_marker, "aisp_evict", "aisp_probe", "4aisp4pair3gpu"};
-  return activity.kind == Activity::Kind::kernel &&
-         std::ranges::any_of(names, [&](const char* name) { return is_marker(activity, name); });
-}
-
 std::vector<std::string> kernels_begun(const std::vector<Activity>& activities, std::uint64_t since_ns) {
   std::vector<std::string> names;
   for (const Activity& activity : activities)
-    if (activity.kind == Activity::Kind::kernel && !is_harness(activity) &&
-        (activity.start_ns >= since_ns || activity.start_ns == 0))
+    if (activity.kind == Activity::Kind::kernel && !activity.own && (activity.start_ns >= since_ns || activity.start_ns == 0))
       names.push_back(short_name(demangled(activity.name)));
   return names;
 }
@@ -79,7 +74,7 @@ Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpu
   for (const Activity& activity : activities) {
     if (is_marker(activity, begin_marker)) begin = activity;
     else if (is_marker(activity, end_marker)) end = activity;
-    else if (!is_harness(activity) && activity.end_ns > begins_with(before, activity)) work.push_back(activity);
+    else if (!activity.own && activity.end_ns > begins_with(before, activity)) work.push_back(activity);
   }
   if (!begin || !end) {
     result.findings.push_back("the frame of the execution is missing in CUPTI's records");

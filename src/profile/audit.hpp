@@ -43,12 +43,9 @@ struct Timeline {
 // Computes the timeline of kernels, copies and memsets, in any order.
 Timeline timeline_of(const std::vector<Activity>& work);
 
-// Names of the kernels that frame the audited execution on the pair's main stream (measure/gpu_kernels.hpp).
+// Names of the harness's kernels that frame the audited execution on the pair's main stream (measure/gpu_kernels.hpp).
 inline constexpr const char* begin_marker = "aisp_sample_begin";
 inline constexpr const char* end_marker = "aisp_sample_end";
-
-// The harness's own work around an execution, by the names of its kernels: poison, digests, the eviction of L2, the frame.
-bool is_harness(const Activity& activity);
 
 // A kernel's compiled resources, as the driver reports them. Kernels of one name with other figures are others.
 struct CompiledKernel {
@@ -73,7 +70,7 @@ struct Before {
 // One execution between its markers. `gpus`: those of the pair.
 Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpus, const Before& before = {});
 
-// Names of kernels that began from `since_ns` on, or whose beginning CUPTI does not know yet, and are not the harness's.
+// Names of a pair's kernels that began from `since_ns` on, or whose beginning CUPTI does not know yet.
 std::vector<std::string> kernels_begun(const std::vector<Activity>& activities, std::uint64_t since_ns);
 
 }  // namespace aisp::profile

@@ -21,9 +21,7 @@ bool on_gpu(const Activity& activity) {
          activity.kind == Activity::Kind::memset;
 }
 
-bool is(const Activity& activity, const char* marker) {
-  return activity.kind == Activity::Kind::kernel && activity.name.find(marker) != std::string::npos;
-}
+bool is(const Activity& activity, const char* marker) { return activity.own && activity.name.find(marker) != std::string::npos; }
 
 // The same from compute capability 7.0 on: registers are given to warps in units of 256, in each of the SM's four parts by
 // itself; shared memory is given to blocks in units of 128 bytes.

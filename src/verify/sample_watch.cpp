@@ -11,8 +11,6 @@
 namespace aisp::verify {
 namespace {
 
-// A reset knows no inputs of this share of samples even where drawing others is expensive.
-constexpr double shown_share = 0.125;
 // At least this share of samples is checked if the CPU has to compute their digests.
 constexpr double least_share = 0.25;
 constexpr std::uint64_t dear_host_bytes = std::uint64_t{32} << 20;
@@ -81,10 +79,9 @@ void SampleWatch::inputs_drawn(std::uint64_t seed) {
   }
 }
 
-measure::Capture SampleWatch::plan(std::size_t v, bool expensive_inputs) {
+measure::Capture SampleWatch::plan(std::size_t v) {
   measure::Capture capture{.key = key_, .watch = chance(watched_share_)};
   capture.digest = !states_[v].outputs.empty() && (!states_[v].expected || chance(digest_share_));
-  capture.others = !expensive_inputs || chance(shown_share);
   return capture;
 }
 

@@ -27,8 +27,8 @@ class SampleWatch {
 
   // Notes that all inputs have new contents; `seed` gives them again (Session::refill_variable).
   void inputs_drawn(std::uint64_t seed);
-  // Returns what to capture in the next sample of variant `v`. `expensive_inputs`: renewing them takes a large part of a sample.
-  measure::Capture plan(std::size_t v, bool expensive_inputs);
+  // Returns what to capture in the next sample of variant `v`.
+  measure::Capture plan(std::size_t v);
   // Sets the share of samples that is looked at more closely.
   void watch(double share) { watched_share_ = share; }
   void inspect(std::size_t v, const measure::Capture& capture, measure::Sample& sample);

@@ -181,7 +181,7 @@ bool VariantCheck::run_twice() {
 }
 
 void VariantCheck::run_once(std::vector<pair::Snapshot>& copies) {
-  measure::Capture capture{.digest = false, .copies = &copies, .watch = true, .others = variant_.reset != nullptr};
+  measure::Capture capture{.digest = false, .copies = &copies, .watch = true};
   const Range range{session_.launch(), std::string{variant_.name}.c_str()};
   leaks_.before();
   const measure::Executed executed = executor_.execute(variant_, capture);

@@ -10,7 +10,6 @@
 #include "measure/statistics/statistics.hpp"
 #include "measure/stopwatch.hpp"
 #include "profile/activity.hpp"
-#include "profile/audit.hpp"
 
 namespace aisp::measure {
 namespace {
@@ -55,7 +54,7 @@ constexpr Pair copies{.teaches = "test", .make = make<Copies>, .baseline = sizes
 // Returns the duration of the probe or the copy: all other records are the harness's.
 double last_duration_us(std::vector<profile::Activity> activities) {
   std::erase_if(activities, [](const profile::Activity& activity) {
-    return profile::is_harness(activity) && activity.name.find("aisp_probe") == std::string::npos;
+    return activity.own && activity.name.find("aisp_probe") == std::string::npos;
   });
   return static_cast<double>(activities.back().end_ns - activities.back().start_ns) / 1e3;
 }

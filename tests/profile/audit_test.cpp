@@ -15,9 +15,15 @@ Activity kernel(const char* name, std::uint64_t start_us, std::uint64_t end_us, 
   return {Activity::Kind::kernel, start_us * 1000, end_us * 1000, device, stream, name, 0};
 }
 
+Activity own_kernel(const char* name, std::uint64_t start_us, std::uint64_t end_us) {
+  Activity activity = kernel(name, start_us, end_us);
+  activity.own = true;
+  return activity;
+}
+
 std::vector<Activity> framed_by_sample(std::vector<Activity> work) {
-  work.insert(work.begin(), kernel("_Z17aisp_sample_beginv", 10, 11));
-  work.push_back(kernel("_Z15aisp_sample_endv", 100, 101));
+  work.insert(work.begin(), own_kernel("_Z17aisp_sample_beginv", 10, 11));
+  work.push_back(own_kernel("_Z15aisp_sample_endv", 100, 101));
   return work;
 }
 
@@ -54,7 +60,14 @@ TEST(Audit, KernelsBeforeTheRunAreFoundFromWhenThePairHadRest) {
   EXPECT_THAT(audit(framed_by_sample({kernel("of_its_reset", 0, 2)}), {0}, before).findings, IsEmpty());
   EXPECT_THAT(audit(framed_by_sample({kernel("ahead", 4, 6, 9)}), {0}, before).findings,
               ElementsAre(HasSubstr("kernel ahead on stream 9 started 7 us before the sample")));
-  EXPECT_THAT(audit(framed_by_sample({kernel("_ZN4aisp4pair3gpu4fillEv", 4, 6)}), {0}, before).findings, IsEmpty());
+  EXPECT_THAT(audit(framed_by_sample({own_kernel("_ZN4aisp4pair3gpu4fillEv", 4, 6)}), {0}, before).findings, IsEmpty());
+}
+
+TEST(Audit, KernelsWithNamesOfTheHarnessAreAPairs) {
+  EXPECT_THAT(audit(framed_by_sample({kernel("_ZN4aisp4pair3gpu4fillEv", 4, 6)}), {0}).findings,
+              ElementsAre(HasSubstr("started 7 us before the sample")));
+  EXPECT_THAT(audit(framed_by_sample({kernel("_Z15aisp_sample_endv", 102, 160)}), {0}).findings,
+              ElementsAre(HasSubstr("aisp_sample_endv on stream 7 ended 60 us after")));
 }
 
 TEST(Audit, CopiesBeforeTheRunAreFoundFromWhenTheHarnessHadRest) {
@@ -68,10 +81,13 @@ TEST(Audit, CopiesBeforeTheRunAreFoundFromWhenTheHarnessHadRest) {
 }
 
 TEST(KernelsBegun, AreThoseOfOthersThatBeganSince) {
-  const std::vector<Activity> activities{kernel("_ZN4aisp4pair3gpu4fillEv", 1, 20), kernel("before", 2, 30),
-                                         kernel("running", 0, 0), kernel("since", 12, 13),
-                                         kernel("_ZN4aisp4pair3gpu3setEv", 14, 15)};
-  EXPECT_THAT(kernels_begun(activities, 10'000), ElementsAre("running", "since"));
+  const std::vector<Activity> activities{own_kernel("_ZN4aisp4pair3gpu4fillEv", 1, 20),
+                                         kernel("before", 2, 30),
+                                         kernel("running", 0, 0),
+                                         kernel("since", 12, 13),
+                                         own_kernel("_ZN4aisp4pair3gpu3setEv", 14, 15),
+                                         kernel("_Z10aisp_evictv", 16, 17)};
+  EXPECT_THAT(kernels_begun(activities, 10'000), ElementsAre("running", "since", "aisp_evict"));
 }
 
 TEST(Audit, AnotherGpuIsFoundUnlessItIsThePairs) {

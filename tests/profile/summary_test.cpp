@@ -36,6 +36,7 @@ Activity call(std::uint64_t start_us, std::uint64_t end_us, const char* name, st
 std::vector<Activity> between_markers(std::vector<Activity> activities, std::uint64_t begin_us, std::uint64_t end_us) {
   activities.insert(activities.begin(), kernel(begin_us - 1, begin_us, "_Z17aisp_sample_beginv"));
   activities.push_back(kernel(end_us, end_us + 1, "_Z15aisp_sample_endv"));
+  activities.front().own = activities.back().own = true;
   return activities;
 }
 

@@ -215,7 +215,7 @@ TEST(SameBits, HoldInTimedSamplesToo) {
     session.refill_variable(17);
     watch.inputs_drawn(17);
     for (std::size_t v = 0; v < 2; ++v) {
-      measure::Capture capture = watch.plan(v, true);
+      measure::Capture capture = watch.plan(v);
       executor.execute(*variants[v], capture);
       measure::Sample sample;
       watch.inspect(v, capture, sample);

@@ -184,7 +184,7 @@ Seen timed_rounds(const Pair& pair, const std::vector<const Variant*>& variants,
     }
     for (int turn = 0; turn < 2; ++turn) {
       const std::size_t v = (turn == 0) == variant_first ? 1 : 0;
-      measure::Capture capture = watch.plan(v, false);
+      measure::Capture capture = watch.plan(v);
       executor.execute(*variants[v], capture);
       measure::Sample sample{.round = round};
       watch.inspect(v, capture, sample);
@@ -282,7 +282,7 @@ TEST(SampleWatch, TakesNoMemoryForItBetweenSamples) {
     session.refill_variable(round);
     watch.inputs_drawn(round);
     for (const std::size_t v : {round, 1 - round}) {  // the baseline first, then the other
-      measure::Capture capture = watch.plan(v, false);
+      measure::Capture capture = watch.plan(v);
       executor.execute(*variants[v], capture);
       measure::Sample sample{.round = static_cast<int>(round)};
       watch.inspect(v, capture, sample);

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/device_memory.hpp"
+#include "base/own_launch.hpp"
 #include "pair/memory/elements.cuh"
 
 namespace aisp::pair::gpu {
@@ -195,6 +196,7 @@ void sort_as(void* data, std::size_t count) {
 }  // namespace
 
 void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern& pattern, std::uint64_t seed) {
+  const base::OwnLaunch own;
   fill_kernel<<<grid_for(count), block_threads>>>(data, type, count, pattern, seed);
   check(cudaGetLastError());
   check(cudaDeviceSynchronize());
@@ -203,6 +205,7 @@ void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern
 std::uint64_t digest(const void* data, std::size_t bytes, const DigestKey& key) {
   const std::size_t words = (bytes + 7) / 8;
   const Cell<unsigned long long> result;
+  const base::OwnLaunch own;
   digest_kernel<<<grid_for(words), block_threads>>>(data, bytes, words, key, result.get());
   return result.read();
 }
@@ -210,22 +213,26 @@ std::uint64_t digest(const void* data, std::size_t bytes, const DigestKey& key) 
 void queue_digest(const void* data, std::size_t bytes, std::uint64_t* sum, cudaStream_t stream, const DigestKey& key) {
   const std::size_t words = (bytes + 7) / 8;
   static_assert(sizeof(unsigned long long) == sizeof *sum);
+  const base::OwnLaunch own;
   digest_kernel<<<grid_for(words), block_threads, 0, stream>>>(data, bytes, words, key,
                                                                reinterpret_cast<unsigned long long*>(sum));
   check(cudaGetLastError());
 }
 
 void queue_copy(const std::uint64_t* from, std::uint64_t* to, std::size_t count, cudaStream_t stream) {
+  const base::OwnLaunch own;
   copy_words_kernel<<<1, block_threads, 0, stream>>>(from, to, count);
   check(cudaGetLastError());
 }
 
 void queue_bytes(void* data, int value, std::size_t bytes, cudaStream_t stream) {
+  const base::OwnLaunch own;
   bytes_kernel<<<grid_for(bytes / 16), block_threads, 0, stream>>>(static_cast<unsigned char*>(data), value, bytes);
   check(cudaGetLastError());
 }
 
 void queue_move(const void* from, void* to, std::size_t bytes, cudaStream_t stream) {
+  const base::OwnLaunch own;
   move_kernel<<<grid_for(bytes / 16), block_threads, 0, stream>>>(static_cast<const unsigned char*>(from),
                                                                   static_cast<unsigned char*>(to), bytes);
   check(cudaGetLastError());
@@ -233,6 +240,7 @@ void queue_move(const void* from, void* to, std::size_t bytes, cudaStream_t stre
 
 std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes) {
   const Cell<unsigned long long> result;
+  const base::OwnLaunch own;
   byte_mismatch_kernel<<<grid_for(bytes), block_threads>>>(static_cast<const unsigned char*>(data), value, bytes, result.get());
   return result.read();
 }
@@ -244,6 +252,7 @@ Norms compare(const Elements& x, const Elements& reference, const Comparison& ho
   const base::DeviceMemory squares{bytes}, found{bytes};
   const auto pass = [&](const Totals* known, const base::DeviceMemory& totals) {
     check(cudaMemset(totals.as<void>(), 0, bytes));
+    const base::OwnLaunch own;
     compare_kernel<<<grid, block_threads>>>(x, reference, how, known, totals.as<Totals>());
     check(cudaGetLastError());
   };
@@ -258,12 +267,14 @@ Norms compare(const Elements& x, const Elements& reference, const Comparison& ho
 
 std::size_t count_not_finite(const Elements& x) {
   const Cell<unsigned long long> result;
+  const base::OwnLaunch own;
   not_finite_kernel<<<grid_for(x.count), block_threads>>>(x, result.get());
   return result.read();
 }
 
 std::size_t count_unwritten(const Elements& first, int first_poison, const Elements& second, int second_poison) {
   const Cell<unsigned long long> result;
+  const base::OwnLaunch own;
   unwritten_kernel<<<grid_for(first.count), block_threads>>>(first, first_poison, second, second_poison, result.get());
   return result.read();
 }
@@ -272,6 +283,7 @@ void gather(const Elements& from, const std::vector<std::size_t>& indices, void*
   const std::size_t bytes = indices.size() * from.element_bytes;
   const base::DeviceMemory places{indices.size() * sizeof(std::size_t)}, found{bytes};
   check(cudaMemcpy(places.as<void>(), indices.data(), indices.size() * sizeof(std::size_t), cudaMemcpyHostToDevice));
+  const base::OwnLaunch own;
   gather_kernel<<<grid_for(indices.size()), block_threads>>>(from, places.as<std::size_t>(), indices.size(),
                                                              found.as<unsigned char>());
   check(cudaGetLastError());

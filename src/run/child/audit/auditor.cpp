@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds longest_answer{2};
 
 AuditedRun Auditor::run(const Variant& variant) {
   profile::Before before;
-  measure::Capture capture{.digest = false, .others = true};
+  measure::Capture capture{.digest = false};
   capture.rested = [&] { before.rested_ns = profile::ActivityRecorder::now_ns(); };
   recorder_.start(profile::Detail::memory);
   executor_.make_ready(variant, capture);
@@ -59,7 +59,7 @@ double Auditor::probe_ms(measure::Stopwatch& stopwatch) {
   for (int i = 0; i < samples; ++i) stopwatch.time_probe();
   std::vector<double> durations_ms;
   for (const profile::Activity& activity : recorder_.stop())
-    if (activity.name.find("aisp_probe") != std::string::npos)
+    if (activity.own && activity.name.find("aisp_probe") != std::string::npos)
       durations_ms.push_back(static_cast<double>(activity.end_ns - activity.start_ns) / 1e6);
   return measure::median(durations_ms);
 }

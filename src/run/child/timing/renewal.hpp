@@ -26,8 +26,6 @@ class Renewal {
   Kind due(int round, double elapsed_s);
   // Renews inputs and returns the seed that gives the variable ones again.
   std::uint64_t draw(Kind kind);
-  // Whether renewing the variable inputs takes a large part of such a time.
-  bool expensive_in(double seconds) const { return draw_s_ > most_share * seconds; }
 
  private:
   static constexpr double most_share = 0.1;

@@ -73,8 +73,7 @@ void TimedRounds::before_round(int round) {
 measure::Sample TimedRounds::time(std::size_t index) {
   Timed& timed = samples_.timed[index];
   const profile::Scope range{timed.result->name};
-  const double each_s = round_s_ / static_cast<double>(samples_.timed.size());
-  measure::Capture capture = watchers_.samples.plan(index, watchers_.inputs.renewal().expensive_in(each_s));
+  measure::Capture capture = watchers_.samples.plan(index);
   measure::Sample taken = stopwatch_.time(*timed.variant, capture);
   take_slowest(context_.ranks, taken);
   taken.round = present_round_;
