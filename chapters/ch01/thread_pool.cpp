@@ -18,7 +18,8 @@
 namespace aisp::ch01 {
 namespace {
 
-constexpr std::size_t steps = 100;
+// In a run; fewer where a step starts many threads, because each of them takes long to start then.
+constexpr std::size_t steps_of_few = 100, steps_of_many = 10, many_cpus = 32;
 
 using Work = std::function<void(std::size_t worker)>;
 
@@ -108,17 +109,18 @@ class ThreadPool final : public Workload {
  public:
   explicit ThreadPool(Setup& setup)
       : workers_{static_cast<std::size_t>(setup.cpus())},
+        steps_{workers_ < many_cpus ? steps_of_few : steps_of_many},
         share_{setup.scaled(std::size_t{64} << 10, 64)},
         values_{setup.input<float>(workers_ * share_, uniform(0, 1))},
         scaled_{setup.output<float>(workers_ * share_)},
-        sums_{setup.output<double>(steps * workers_)},
-        loop_ns_(steps * workers_),
+        sums_{setup.output<double>(steps_ * workers_)},
+        loop_ns_(steps_ * workers_),
         sleeping_{workers_},
         spinning_{workers_} {}
 
   Cost cost() const override { return {.host_bytes = static_cast<double>(values_.bytes() + scaled_.bytes() + sums_.bytes())}; }
   double expected_output(int output, std::size_t index) const override {
-    if (output == 0) return factor(steps - 1) * values_.host(index);  // the last step's
+    if (output == 0) return factor(steps_ - 1) * values_.host(index);  // the last step's
     return factor(index / workers_) * share_sums_[index % workers_];
   }
   void compute_reference(Launch&) override {
@@ -127,14 +129,14 @@ class ThreadPool final : public Workload {
   }
   void metrics(std::string_view, Metrics& metrics) override {
     double sum_ns = 0;
-    for (std::size_t step = 0; step < steps; ++step)
+    for (std::size_t step = 0; step < steps_; ++step)
       sum_ns += *std::max_element(loop_ns_.begin() + static_cast<std::ptrdiff_t>(step * workers_),
                                   loop_ns_.begin() + static_cast<std::ptrdiff_t>((step + 1) * workers_));
     metrics.report("slowest_loops", sum_ns * 1e-6, "ms", Metrics::Better::lower);
   }
 
   void thread_per_step(Launch&) {
-    for (std::size_t step = 0; step < steps; ++step) {
+    for (std::size_t step = 0; step < steps_; ++step) {
       std::vector<std::thread> threads;
       for (std::size_t worker = 0; worker < workers_; ++worker)
         threads.emplace_back([this, step, worker] { scale_and_sum(step, worker); });
@@ -142,7 +144,7 @@ class ThreadPool final : public Workload {
     }
   }
   void one_thread(Launch&) {
-    for (std::size_t step = 0; step < steps; ++step)
+    for (std::size_t step = 0; step < steps_; ++step)
       for (std::size_t worker = 0; worker < workers_; ++worker) scale_and_sum(step, worker);
   }
   void sleeping_pool(Launch&) { run_steps(sleeping_); }
@@ -155,7 +157,7 @@ class ThreadPool final : public Workload {
 
   template <class Pool>
   void run_steps(Pool& pool) {
-    for (std::size_t step = 0; step < steps; ++step) pool.run([this, step](std::size_t worker) { scale_and_sum(step, worker); });
+    for (std::size_t step = 0; step < steps_; ++step) pool.run([this, step](std::size_t worker) { scale_and_sum(step, worker); });
   }
 
   void scale_and_sum(std::size_t step, std::size_t worker) {
@@ -172,7 +174,7 @@ class ThreadPool final : public Workload {
     loop_ns_[step * workers_ + worker] = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
   }
 
-  std::size_t workers_, share_;
+  std::size_t workers_, steps_, share_;
   Input<float> values_;
   Output<float> scaled_;
   Output<double> sums_;

@@ -11,7 +11,6 @@
 #include <aisp/pair.hpp>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <memory>
@@ -21,7 +20,8 @@
 namespace aisp::ch03 {
 namespace {
 
-constexpr std::size_t sweeps = 128;
+// A sweep ends when the last thread does, and of many one is always late, so there are fewer sweeps where there are many.
+constexpr std::size_t most_sweeps = 128, fewest_sweeps = 32, updates_in_all = 2048;
 constexpr std::size_t largest_page = 65536;  // some ARM kernels; a page must not hold two shards
 
 // Ordinary pages: a page of 2 MiB would hold several shards, and it lies on one node only.
@@ -103,9 +103,10 @@ class NumaUnaware final : public Workload {
  public:
   explicit NumaUnaware(Setup& setup)
       : workers_{setup.cpus()},
+        sweeps_{std::clamp(updates_in_all / static_cast<std::size_t>(workers_), fewest_sweeps, most_sweeps)},
         shard_{setup.scaled(std::size_t{1} << 17, largest_page / sizeof(float))},
         initial_{setup.input<float>(shard_ * shards(), uniform(-1, 1))},
-        steps_{setup.input<float>(sweeps, uniform(-1, 1))},
+        steps_{setup.input<float>(sweeps_, uniform(-1, 1))},
         result_{setup.output<float>(shard_ * shards())},
         unpinned_{setup.threads(workers_, false)},
         pinned_{setup.threads(workers_)},
@@ -115,7 +116,7 @@ class NumaUnaware final : public Workload {
   // One rounding per sweep, to float, as the updates do.
   double expected(std::size_t index) const override {
     auto value = static_cast<float>(initial_.host(index));
-    for (std::size_t sweep = 0; sweep < sweeps; ++sweep) value += static_cast<float>(steps_.host(sweep));
+    for (std::size_t sweep = 0; sweep < sweeps_; ++sweep) value += static_cast<float>(steps_.host(sweep));
     return value;
   }
 
@@ -134,9 +135,9 @@ class NumaUnaware final : public Workload {
   void shared_counter(Launch&) {
     start(*shared_);
     Barrier barrier{workers_};
-    std::array<std::atomic<std::size_t>, sweeps> next{};
+    std::vector<std::atomic<std::size_t>> next(sweeps_);
     unpinned_.run([&](int) {
-      for (std::size_t sweep = 0; sweep < sweeps; ++sweep) {
+      for (std::size_t sweep = 0; sweep < sweeps_; ++sweep) {
         for (std::size_t shard; (shard = next[sweep].fetch_add(1, std::memory_order_relaxed)) < shards();) update(shard, sweep);
         barrier.arrive_and_wait();
       }
@@ -146,7 +147,7 @@ class NumaUnaware final : public Workload {
     start(*local_);
     Barrier barrier{workers_};
     pinned_.run([&](int worker) {
-      for (std::size_t sweep = 0; sweep < sweeps; ++sweep) {
+      for (std::size_t sweep = 0; sweep < sweeps_; ++sweep) {
         update(static_cast<std::size_t>(worker), sweep);
         barrier.arrive_and_wait();
       }
@@ -171,7 +172,7 @@ class NumaUnaware final : public Workload {
     float* const values = memory_ + shard_ * shard;
     if (sweep == 0) std::copy_n(initial_ + shard_ * shard, shard_, values);
     add_step(values, shard_, steps_.get()[sweep]);
-    if (sweep + 1 == sweeps) std::copy_n(values, shard_, result_ + shard_ * shard);
+    if (sweep + 1 == sweeps_) std::copy_n(values, shard_, result_ + shard_ * shard);
   }
   // Pages of another node than that of the CPU which used them last, from eight pages of each shard.
   double remote_percent() const {
@@ -186,7 +187,7 @@ class NumaUnaware final : public Workload {
   }
 
   int workers_;
-  std::size_t shard_;
+  std::size_t sweeps_, shard_;
   Input<float> initial_, steps_;
   Output<float> result_;
   ThreadTeam &unpinned_, &pinned_;

@@ -20,10 +20,13 @@ namespace {
 
 void select(int gpu) { check(cudaSetDevice(gpu)); }
 
-// Calls work(first, last) on slices of [0, count) from a few threads and adds the results.
+// Calls work(first, last) on slices of [0, count) from a few threads and adds the results. On machines of many CPUs more threads
+// would take longer to start and to join than they save.
 template <class Result, class Work>
 Result in_slices(std::size_t count, Work work) {
-  const std::size_t threads = std::clamp<std::size_t>(count / (1u << 20), 1, std::max(1u, std::thread::hardware_concurrency()));
+  constexpr unsigned most_threads = 16;
+  const unsigned cpus = std::max(1u, std::thread::hardware_concurrency());
+  const std::size_t threads = std::clamp<std::size_t>(count / (1u << 20), 1, std::min(cpus, most_threads));
   std::vector<Result> results(threads);
   base::on_threads(threads, [&](std::size_t t) { results[t] = work(count * t / threads, count * (t + 1) / threads); });
   return std::accumulate(results.begin(), results.end(), Result{});
