@@ -3,9 +3,6 @@
 #include "calls.hpp"
 #include "doubling.hpp"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 #include <malloc.h>
 #include <sys/prctl.h>
 
@@ -44,28 +41,6 @@ class SetsTheTimer final : public Doubling {
   void set(Launch&) { ::prctl(PR_SET_TIMERSLACK, 10'000'000UL, 0, 0, 0); }
 };
 
-// The baseline's buffers are out of the caches when its sample begins, and the variant's are in them.
-class SetsTheCaches final : public Doubling {
- public:
-  using Doubling::Doubling;
-  void bring(Launch&) {
-    for (std::size_t i = 0; i < count_; i += line) read_ = in_[i] + out_[i];
-  }
-  void metrics(std::string_view, Metrics&) override {
-#if defined(__x86_64__)
-    for (std::size_t i = 0; i < count_; i += line) {
-      _mm_clflush(in_.get() + i);
-      _mm_clflush(out_.get() + i);
-    }
-    _mm_mfence();
-#endif
-  }
-
- private:
-  static constexpr std::size_t line = 64 / sizeof(float);
-  volatile float read_ = 0;
-};
-
 }  // namespace
 
 extern constinit const selftest::Case heap_for_others =
@@ -78,11 +53,5 @@ extern constinit const selftest::Case timer_for_others =
                                                .must = timed_otherwise,
                                                .baseline = call<&SetsTheTimer::naps>,
                                                .prepare = call<&SetsTheTimer::set>});
-extern constinit const selftest::Case caches_for_others = pair_of<&Doubling::doubled, SetsTheCaches>(
-    {.does = "empties caches where it reports metrics and fills them in its reset, so that a copy of its baseline looks faster",
-     .must = sees_nothing,
-     .baseline = call<&Doubling::doubled>,
-     .reset = call<&SetsTheCaches::bring>,
-     .copies = true});
 
 }  // namespace aisp::ch94

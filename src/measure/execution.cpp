@@ -91,9 +91,7 @@ void Executor::make_ready(const Variant& variant, Capture& capture) {
     poisoned_ = held_digests_.read({});
   }
   empty_caches();
-  if (session_.on_gpu()) return;
-  if (capture.watch) capture.idle_cpu_ms = IdleWatch{}.busiest_ms();
-  session_.read_into_caches();
+  if (!session_.on_gpu() && capture.watch) capture.idle_cpu_ms = IdleWatch{}.busiest_ms();
 }
 
 // Brings code, inputs and outputs into the caches; results are discarded. The run that follows has other contents.

@@ -219,19 +219,6 @@ void Session::poison_outputs(int value) {
   synchronize_all();
 }
 
-void Session::read_into_caches() const {
-  constexpr std::size_t line_bytes = 64, least_cache_bytes = std::size_t{32} << 20;
-  const long cache_bytes = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
-  std::size_t left_bytes = std::max(least_cache_bytes, cache_bytes > 0 ? static_cast<std::size_t>(cache_bytes) : 0);
-  for (const Buffer& buffer : buffers_) {
-    if (buffer.role == Role::scratch || on_device(buffer)) continue;
-    const std::size_t bytes = std::min(buffer.bytes(), left_bytes);
-    const auto* data = static_cast<const volatile unsigned char*>(buffer.data);
-    for (std::size_t i = 0; i < bytes; i += line_bytes) static_cast<void>(data[i]);
-    left_bytes -= bytes;
-  }
-}
-
 std::uint64_t Session::digest_input_buffers() const {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < buffers_.size(); ++i)

@@ -64,9 +64,6 @@ class Session final : public Setup {
   void restore_inouts();
   bool changes_state() const;  // has inouts
   void poison_outputs(int value);
-  // Reads inputs and outputs in host memory, a byte of each line, up to the size of the last cache and at least 32 MiB: whatever
-  // ran before, caches then hold the same of them.
-  void read_into_caches() const;
   // Digest of all inputs and files: everything that no variant may change.
   std::uint64_t digest_inputs() const;
   // Restores the inputs (not files) as they were filled; returns false if they had changed.
