@@ -9,6 +9,7 @@
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <functional>

@@ -9,6 +9,7 @@
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>

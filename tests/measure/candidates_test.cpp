@@ -15,9 +15,9 @@ namespace aisp::measure {
 namespace {
 
 // Made-up candidates: each execution takes its time, and now and then far longer; a candidate of no time is refused.
-class Machine {
+class MadeUpCandidates {
  public:
-  Machine(std::vector<double> times_ms, double noise, unsigned seed, double disturbed = 0)
+  MadeUpCandidates(std::vector<double> times_ms, double noise, unsigned seed, double disturbed = 0)
       : times_ms_{std::move(times_ms)}, noise_{0, noise}, disturbed_{disturbed}, random_{seed} {}
 
   Chosen choose() {
@@ -52,48 +52,48 @@ std::vector<double> many() {
 }
 
 TEST(Candidates, TheFastestIsChosenAndRefusedOnesAreNot) {
-  EXPECT_EQ(Machine({4, 1, 2}, 0.01, 1).choose().candidate, 1U);
-  EXPECT_EQ(Machine({0, 3, 1, 0}, 0.01, 1).choose().candidate, 2U);
-  EXPECT_EQ(Machine({0, 0}, 0.01, 1).choose().candidate, std::nullopt);
-  EXPECT_EQ(Machine({}, 0.01, 1).choose().candidate, std::nullopt);
-  EXPECT_EQ(Machine({5}, 0.01, 1).choose().candidate, 0U);
+  EXPECT_EQ(MadeUpCandidates({4, 1, 2}, 0.01, 1).choose().candidate, 1U);
+  EXPECT_EQ(MadeUpCandidates({0, 3, 1, 0}, 0.01, 1).choose().candidate, 2U);
+  EXPECT_EQ(MadeUpCandidates({0, 0}, 0.01, 1).choose().candidate, std::nullopt);
+  EXPECT_EQ(MadeUpCandidates({}, 0.01, 1).choose().candidate, std::nullopt);
+  EXPECT_EQ(MadeUpCandidates({5}, 0.01, 1).choose().candidate, 0U);
 }
 
 TEST(Candidates, TheEarliestOfThoseThatCannotBeToldApartIsChosen) {
   for (unsigned seed = 0; seed < 200; ++seed) {
-    EXPECT_EQ(Machine({1.005, 1, 1.003}, 0.002, seed).choose().candidate, 0U);
+    EXPECT_EQ(MadeUpCandidates({1.005, 1, 1.003}, 0.002, seed).choose().candidate, 0U);
     // By more than counts as none, but no more than chance.
-    EXPECT_EQ(Machine({1, 0.99, 1}, 0.2, seed).choose().candidate.value_or(9) < 3, true);
+    EXPECT_EQ(MadeUpCandidates({1, 0.99, 1}, 0.2, seed).choose().candidate.value_or(9) < 3, true);
   }
   int of_default = 0;
-  for (unsigned seed = 0; seed < 200; ++seed) of_default += Machine({1, 1}, 0.1, seed).choose().candidate == 0U;
+  for (unsigned seed = 0; seed < 200; ++seed) of_default += MadeUpCandidates({1, 1}, 0.1, seed).choose().candidate == 0U;
   EXPECT_GE(of_default, 190);
 }
 
 TEST(Candidates, TwoSearchesAgree) {
-  for (unsigned seed = 0; seed < 200; ++seed) EXPECT_EQ(Machine(many(), 0.005, seed).choose().candidate, 17U) << seed;
+  for (unsigned seed = 0; seed < 200; ++seed) EXPECT_EQ(MadeUpCandidates(many(), 0.005, seed).choose().candidate, 17U) << seed;
 }
 
 TEST(Candidates, ADisturbedSampleDecidesNothing) {
   int right = 0;
-  for (unsigned seed = 0; seed < 200; ++seed) right += Machine({1, 1.2, 1.4}, 0.01, seed, 0.05).choose().candidate == 0U;
+  for (unsigned seed = 0; seed < 200; ++seed) right += MadeUpCandidates({1, 1.2, 1.4}, 0.01, seed, 0.05).choose().candidate == 0U;
   EXPECT_EQ(right, 200);
 }
 
 TEST(Candidates, SlowOnesAreTimedOnceAndTheSearchEndsInTime) {
   std::vector<double> times_ms = many();
   times_ms[3] = 40;
-  Machine machine{times_ms, 0.005, 1};
+  MadeUpCandidates machine{times_ms, 0.005, 1};
   EXPECT_EQ(machine.choose().candidate, 17U);
   EXPECT_EQ(std::ranges::count(machine.order, 3U), 1);
   EXPECT_LT(machine.seconds(), 1.4);
-  Machine equal{std::vector<double>(24, 4.0), 0.005, 1};
+  MadeUpCandidates equal{std::vector<double>(24, 4.0), 0.005, 1};
   EXPECT_EQ(equal.choose().candidate, 0U);
   EXPECT_LT(equal.seconds(), 1.4) << "also where all are equally fast";
 }
 
 TEST(Candidates, RoundsHaveAnOrderOfTheirOwn) {
-  Machine machine{{1, 1, 1, 1}, 0.001, 1};
+  MadeUpCandidates machine{{1, 1, 1, 1}, 0.001, 1};
   const Chosen chosen = machine.choose();
   ASSERT_GE(chosen.rounds, 12);
   std::set<std::vector<std::size_t>> orders;
@@ -105,7 +105,7 @@ TEST(Candidates, RoundsHaveAnOrderOfTheirOwn) {
 }
 
 TEST(Candidates, TimesAreToldOfEachCandidate) {
-  const Chosen chosen = Machine({4, 0, 1}, 0, 1).choose();
+  const Chosen chosen = MadeUpCandidates({4, 0, 1}, 0, 1).choose();
   EXPECT_EQ(chosen.median_ms, (std::vector<double>{4, std::numeric_limits<double>::infinity(), 1}));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The choice of a library's algorithm by the clock, on kernels whose times are known.
 #include <gtest/gtest.h>
+#include <aisp/check.hpp>
 #include <aisp/libraries/fastest.hpp>
 
 #include <array>

@@ -58,12 +58,13 @@ void check_bests(const Pair& pair, Record& record, const std::vector<Timed>& tim
     for (const Variant* variant : pair::members_of_set(pair, *best.variant)) {
       const auto member = std::ranges::find(timed, variant, &Timed::variant);
       const auto loss = member != timed.end() ? loss_to(*member, best, judge, correction) : std::nullopt;
-      if (loss)
-        record.complain(
-            best.result->name, "best_of_set",
-            fmt::format("it calls itself the fastest of a set, and is {:.3f}x [{:.3f}, {:.3f}] as fast as {}, a member",
-                        loss->value, loss->low, loss->high, variant->name),
-            "choose as samples are timed (aisp::fastest), or take the member out of its .best_of");
+      if (!loss) continue;
+      std::string message =
+          fmt::format("it calls itself the fastest of a set, and is {:.3f}x [{:.3f}, {:.3f}] as fast as {}, a member",
+                      loss->value, loss->low, loss->high, variant->name);
+      record.warn(fmt::format("{}: {}", best.result->name, message));
+      record.complain(best.result->name, "best_of_set", std::move(message),
+                      "choose as samples are timed (aisp::fastest), or take the member out of its .best_of");
     }
 }
 
