@@ -24,7 +24,7 @@ install(FILES "${PROJECT_BINARY_DIR}/generated/aispConfig.cmake" "${PROJECT_BINA
 
 install(DIRECTORY include/aisp DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development)
 # As they lie in the tree, so that they find each other.
-install(FILES src/pair/registry.hpp src/pair/not_built.hpp src/pair/code.hpp DESTINATION "${package}/src/pair" COMPONENT development)
+install(FILES src/pair/registry.hpp src/pair/code.hpp DESTINATION "${package}/src/pair" COMPONENT development)
 install(FILES cmake/find-cuda.cmake cmake/pairs.cmake cmake/registry.cmake cmake/toolkit.cmake DESTINATION "${package}/cmake"
         COMPONENT development)
 install(PROGRAMS scripts/check-pair scripts/check-symbols scripts/check-includes.py DESTINATION "${package}/scripts" COMPONENT development)

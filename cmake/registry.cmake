@@ -261,7 +261,6 @@ function(aisp_generate_registry out_cpp)
     set(cases "#include <aisp/selftest.hpp>\n")
   endif()
   set(text "// Written by cmake/registry.cmake from the files in the chapter folders; changes here are lost.
-#include \"pair/not_built.hpp\"
 #include \"pair/registry.hpp\"
 ${cases}
 #include <array>

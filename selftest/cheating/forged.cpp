@@ -2,7 +2,6 @@
 // They make the digest of an output right, and not the output.
 #include "calls.hpp"
 #include "doubling.hpp"
-#include "run_backwards.hpp"
 
 #include <array>
 #include <chrono>

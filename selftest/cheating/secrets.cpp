@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // They try to learn what the harness keeps from them, and throw when they have.
 #include "doubling.hpp"
-#include "run_backwards.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

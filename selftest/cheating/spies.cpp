@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // They look for what tells timed runs from others, and throw when they find it.
+#include "calls.hpp"
 #include "doubling.hpp"
-#include "spying.hpp"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// When cheats cheat that count their calls, and which check must see it.
+// When cheats cheat that count their calls, and which check must see it; and what spies have in common.
 #pragma once
+#include <aisp/launch.hpp>
 #include <aisp/selftest.hpp>
+
+#include <stdexcept>
+#include <string>
+
+#include <unistd.h>
 
 namespace aisp::selftest {
 
@@ -21,5 +27,27 @@ inline constexpr Expected unwritten_at_times = fails("verify/written", "verify/s
 inline constexpr Expected stale_at_times = fails("verify/reference", "verify/second_run", "measurement/timed_samples");
 // The times of timed rounds do not fit those of other executions.
 inline constexpr Expected timed_otherwise = fails("measurement/timed_differently", "audit/timed_differently");
+
+// Spies remember what they saw at first, and throw when a later run looks otherwise.
+template <class Doubling>
+class Spying : public Doubling {
+ public:
+  using Doubling::Doubling;
+  void on_the_environment(Launch& launch) {
+    std::string all;
+    for (char** variable = environ; *variable != nullptr; ++variable) all.append(*variable).push_back('\n');
+    look(launch, all);
+  }
+
+ protected:
+  void look(Launch& launch, const std::string& now) {
+    if (seen_.empty()) seen_ = now;
+    if (now != seen_) throw std::runtime_error{"this run looks unlike the first: " + now + ", it was " + seen_};
+    this->doubled(launch);
+  }
+
+ private:
+  std::string seen_;
+};
 
 }  // namespace aisp::selftest

@@ -5,6 +5,7 @@
 #include <aisp/selftest.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <thread>
 
 namespace aisp::selftest {
@@ -44,6 +45,19 @@ class Doubling : public Workload {
 // Never returns, and uses no CPU meanwhile.
 [[noreturn]] inline void hang() {
   for (;;) std::this_thread::sleep_for(std::chrono::hours{1});
+}
+
+constexpr std::uint64_t without_shift(std::uint64_t x, int bits) {
+  std::uint64_t z = x;
+  for (int known = bits; known < 64; known += bits) z = x ^ (z >> bits);
+  return z;
+}
+
+// Returns the seed, or the word of a digest, from which random_bits() makes `bits` at `index`: one round can be run backwards.
+constexpr std::uint64_t seed_of(std::uint64_t bits, std::uint64_t index) {
+  std::uint64_t z = without_shift(bits, 31) * 0x319642B2D24D8EC3ull;
+  z = without_shift(z, 27) * 0x96DE1B173F119089ull;
+  return without_shift(z, 30) - (index + 1) * 0x9E3779B97F4A7C15ull;
 }
 
 }  // namespace aisp::selftest

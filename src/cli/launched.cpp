@@ -16,10 +16,10 @@
 #include "machine/machine.hpp"
 #include "pair/code.hpp"
 #include "pair/registry.hpp"
-#include "suite/guest.hpp"
 #include "suite/placement.hpp"
 #include "suite/records/records.hpp"
-#include "suite/settings/launcher.hpp"
+#include "suite/settings/configuration.hpp"
+#include "suite/suite.hpp"
 
 namespace aisp::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "suite/selection/select.hpp"
+#include "suite/selection.hpp"
 
 namespace aisp::cli {
 

@@ -23,7 +23,7 @@
 #include "peak/obtain.hpp"
 #include "run/child/child.hpp"
 #include "run/wire/handshake.hpp"
-#include "suite/selection/select.hpp"
+#include "suite/selection.hpp"
 
 namespace aisp::cli {
 namespace {

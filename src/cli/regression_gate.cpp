@@ -16,7 +16,7 @@
 #include "cli/recorded.hpp"
 #include "evidence/comparison/comparison.hpp"
 #include "report/analysis/analysis.hpp"
-#include "suite/selection/select.hpp"
+#include "suite/selection.hpp"
 #include "suite/side_by_side.hpp"
 
 namespace aisp::cli {

@@ -26,7 +26,7 @@
 #include "report/counters.hpp"
 #include "report/markdown/sweep_markdown.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/selection/sweep_cases.hpp"
+#include "suite/selection.hpp"
 
 namespace aisp::cli {
 

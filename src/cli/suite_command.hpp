@@ -8,7 +8,7 @@
 #include "cli/regression_gate.hpp"
 #include "cli/suite_flags.hpp"
 #include "machine/machine.hpp"
-#include "suite/selection/shards.hpp"
+#include "suite/selection.hpp"
 #include "suite/suite.hpp"
 
 namespace aisp::cli {

@@ -8,7 +8,6 @@
 #include <array>
 #include <stdexcept>
 
-#include "compile/compilers.hpp"
 #include "compile/store.hpp"
 
 namespace aisp {

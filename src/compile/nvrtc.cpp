@@ -8,7 +8,6 @@
 #include <stdexcept>
 
 #include "base/text.hpp"
-#include "compile/compilers.hpp"
 #include "compile/headers.hpp"
 #include "compile/store.hpp"
 

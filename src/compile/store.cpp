@@ -2,9 +2,12 @@
 #include "compile/store.hpp"
 
 #include <fmt/format.h>
+#include <aisp/device_attribute.hpp>
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/digest.hpp"
@@ -56,6 +59,8 @@ void write(const std::filesystem::path& file, const std::string& key, const Comp
   }
 }
 
+constexpr int first_with_features_of_its_own = 90;
+
 }  // namespace
 
 std::string key_of(std::initializer_list<std::string_view> parts) {
@@ -89,6 +94,30 @@ std::shared_ptr<Store> common_store() {
   static const std::filesystem::path cache = base::cache_folder();
   static const auto store = std::make_shared<Store>(cache.empty() ? cache : cache / "kernels");
   return store;
+}
+
+std::string failure_text(std::string_view what, std::string_view log) {
+  std::string first;
+  for (const std::string& line : base::split(log, '\n')) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const bool is_error = line.find("error") != std::string::npos || line.find("fatal") != std::string::npos;
+    if (first.empty() || is_error) first = line;
+    if (is_error) break;
+  }
+  if (first.empty()) return fmt::format("{}, and gives no reason", what);
+  return fmt::format("{}: {}\n{}", what, first, log);
+}
+
+std::string architecture_name(int sm) { return fmt::format("sm_{}{}", sm, sm >= first_with_features_of_its_own ? "a" : ""); }
+
+int current_sm() {
+  return 10 * device_attribute(cudaDevAttrComputeCapabilityMajor) + device_attribute(cudaDevAttrComputeCapabilityMinor);
+}
+
+std::string stamp_of(const SharedLibrary& library) {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(library.path(), error);
+  return fmt::format("{} {}", library.file_name(), error ? 0 : bytes);
 }
 
 }  // namespace aisp::compile

@@ -16,7 +16,7 @@
 #include "evidence/json.hpp"
 #include "foreign/declaration.hpp"
 #include "foreign/workload.hpp"
-#include "pair/not_built.hpp"
+#include "pair/registry.hpp"
 #include "report/console.hpp"
 #include "report/numbers.hpp"
 #include "report/pictures/sweep_picture.hpp"

@@ -27,17 +27,11 @@ constexpr std::array chips = {
     Chip{.sm = 90,
          .per_clock = {128, 256, 256, 2048, 4096, 4096, 8192, 8192},
          .nvlink_bytes_s = 450e9,
-         .pcie_generation = 5,
-         .dsmem = true,
-         .tma = true,
          .unified_kib = 256,
          .shared_kib = hopper_kib},
     Chip{.sm = 100,
          .per_clock = {128, 128, 256, 4096, 8192, 8192, 16384, 16384},
          .nvlink_bytes_s = 900e9,
-         .pcie_generation = 6,
-         .dsmem = true,
-         .tma = true,
          .tcgen05 = Tcgen05::present,
          .unified_kib = 256,
          .shared_kib = hopper_kib},
@@ -45,46 +39,29 @@ constexpr std::array chips = {
          .per_clock = {8, 8, 256, 4096, 8192, 8192, 16384, 2048},
          .special_functions_per_clock = 32,
          .nvlink_bytes_s = 900e9,
-         .pcie_generation = 6,
-         .dsmem = true,
-         .tma = true,
          .tcgen05 = Tcgen05::present,
          .unified_kib = 256,
          .shared_kib = hopper_kib},
-    Chip{.sm = 110,
-         .per_clock = {8, 8, 256, 4096, 8192, 8192, 16384, 16384},
-         .pcie_generation = 6,
-         .dsmem = true,
-         .tma = true,
-         .tcgen05 = Tcgen05::present},
+    Chip{.sm = 110, .per_clock = {8, 8, 256, 4096, 8192, 8192, 16384, 16384}, .tcgen05 = Tcgen05::present},
     Chip{.sm = 120,
          .per_clock = {4, 4, 256, 512, 1024, 1024, 2048, 2048},
-         .pcie_generation = 6,
-         .dsmem = true,
-         .tma = true,
          .tcgen05 = Tcgen05::lacking_on_blackwell,
          .unified_kib = 128,
          .shared_kib = small_kib},
-    Chip{.sm = 121,
-         .per_clock = {4, 4, 256, 512, 1024, 1024, 2048, 2048},
-         .pcie_generation = 6,
-         .tma = true,
-         .tcgen05 = Tcgen05::lacking_on_blackwell},
+    Chip{.sm = 121, .per_clock = {4, 4, 256, 512, 1024, 1024, 2048, 2048}, .tcgen05 = Tcgen05::lacking_on_blackwell},
 };
 
 }  // namespace
 
 Chip chip_of(int sm) {
   const auto known = [](int wanted) { return std::ranges::find(chips, wanted, &Chip::sm); };
-  if (const auto* const chip = known(sm); chip != chips.end()) return *chip;
-  return {.sm = sm,
-          .per_clock = known(100)->per_clock,
-          .pcie_generation = sm >= 100  ? 6
-                             : sm >= 90 ? 5
-                                        : 4,
-          .dsmem = sm >= 90,
-          .tma = sm >= 90,
-          .tcgen05 = sm < 100 ? Tcgen05::none : Tcgen05::unknown};
+  Chip chip{.sm = sm, .per_clock = known(100)->per_clock, .tcgen05 = sm < 100 ? Tcgen05::none : Tcgen05::unknown};
+  if (const auto* const found = known(sm); found != chips.end()) chip = *found;
+  // Facts of generations.
+  chip.pcie_generation = sm >= 100 ? 6 : sm >= 90 ? 5 : 4;
+  chip.tma = sm >= 90;
+  chip.dsmem = sm >= 90 && sm != 121;
+  return chip;
 }
 
 std::string sm_text(int sm) { return "sm_" + std::to_string(sm); }

@@ -37,57 +37,6 @@ bool is_name_of(const GpuSpec& spec, const std::string& wanted) {
 
 }  // namespace
 
-SourceText text_of(Source source) {
-  switch (source) {
-    case Source::none: break;
-    case Source::a100_sheet:
-      return {"NVIDIA A100 datasheet",
-              "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/"
-              "nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"};
-    case Source::a100_whitepaper:
-      return {"NVIDIA A100 architecture whitepaper",
-              "https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf"};
-    case Source::a10g_sheet:
-      return {"NVIDIA A10G datasheet for AWS",
-              "https://d1.awsstatic.com/product-marketing/ec2/NVIDIA_AWS_A10G_DataSheet_FINAL_02_17_2022.pdf"};
-    case Source::aws_g5_page: return {"Amazon EC2 G5 instances", "https://aws.amazon.com/ec2/instance-types/g5/"};
-    case Source::ga102_whitepaper:
-      return {"NVIDIA Ampere GA102 architecture whitepaper",
-              "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf"};
-    case Source::h100_sheet: return {"NVIDIA H100 datasheet", "https://www.nvidia.com/en-us/data-center/h100/"};
-    case Source::h100_whitepaper:
-      return {"NVIDIA H100 architecture whitepaper", "https://resources.nvidia.com/en-us-tensor-core"};
-    case Source::h100_device:
-      return {"what CUDA reports of an H100", "https://docs.nvidia.com/cuda/cuda-runtime-api/structcudaDeviceProp.html"};
-    case Source::h200_sheet: return {"NVIDIA H200 datasheet", "https://www.nvidia.com/en-us/data-center/h200/"};
-    case Source::h200_device:
-      return {"what CUDA reports of an H200", "https://docs.nvidia.com/cuda/cuda-runtime-api/structcudaDeviceProp.html"};
-    case Source::hgx_page: return {"NVIDIA HGX specifications", "https://www.nvidia.com/en-us/data-center/hgx/"};
-    case Source::blackwell_sheet:
-      return {"NVIDIA Blackwell datasheet", "https://resources.nvidia.com/en-us-blackwell-architecture"};
-    case Source::blackwell_tuning:
-      return {"NVIDIA Blackwell tuning guide", "https://docs.nvidia.com/cuda/blackwell-tuning-guide/"};
-    case Source::blackwell_devices:
-      return {"what CUDA reports of a B200 and a GB200",
-              "https://docs.nvidia.com/cuda/cuda-runtime-api/structcudaDeviceProp.html"};
-    case Source::gb200_page:
-      return {"NVIDIA GB200 NVL72 specifications", "https://www.nvidia.com/en-us/data-center/gb200-nvl72/"};
-    case Source::spark_page:
-      return {"NVIDIA DGX Spark specifications", "https://www.nvidia.com/en-us/products/workstations/dgx-spark/"};
-    case Source::gb10_hot_chips: return {"NVIDIA GB10 at Hot Chips 2025", "https://hotchips.org/"};
-    case Source::mi300x_sheet:
-      return {"AMD Instinct MI300X datasheet", "https://www.amd.com/en/products/accelerators/instinct/mi300/mi300x.html"};
-    case Source::rocm_specs:
-      return {"AMD GPU specifications of ROCm", "https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html"};
-    case Source::ada_whitepaper:
-      return {"NVIDIA Ada architecture whitepaper",
-              "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"};
-    case Source::l40s_sheet: return {"NVIDIA L40S datasheet", "https://www.nvidia.com/en-us/data-center/l40s/"};
-    case Source::user: return {"the command line", ""};
-  }
-  return {};
-}
-
 std::string_view text_of(Reading reading) {
   switch (reading) {
     case Reading::stated: break;
@@ -103,7 +52,7 @@ std::string_view text_of(Reading reading) {
 }
 
 std::string citation(const Fact& fact) {
-  const std::string title{text_of(fact.source).title};
+  const std::string title{fact.source->title};
   return fact.reading == Reading::stated ? title : title + " (" + std::string{text_of(fact.reading)} + ")";
 }
 

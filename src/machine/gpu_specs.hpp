@@ -12,35 +12,10 @@
 
 namespace aisp::machine {
 
-enum class Source : std::uint8_t {
-  none,  // the sheets do not say
-  a100_sheet,
-  a100_whitepaper,
-  a10g_sheet,
-  aws_g5_page,
-  ga102_whitepaper,
-  h100_sheet,
-  h100_whitepaper,
-  h100_device,
-  h200_sheet,
-  h200_device,
-  hgx_page,
-  blackwell_sheet,
-  blackwell_tuning,
-  blackwell_devices,
-  gb200_page,
-  spark_page,
-  gb10_hot_chips,
-  mi300x_sheet,
-  rocm_specs,
-  ada_whitepaper,
-  l40s_sheet,
-  user,  // told on the command line
-};
 struct SourceText {
   std::string_view title, url;
 };
-SourceText text_of(Source source);
+inline constexpr SourceText command_line{"the command line", ""};
 
 // How the sheet's figure became ours.
 enum class Reading : std::uint8_t {
@@ -57,13 +32,13 @@ std::string_view text_of(Reading reading);  // "" for stated
 
 struct Fact {
   double value = 0;
-  Source source = Source::none;
+  const SourceText* source = nullptr;  // null: the sheets do not say
   Reading reading = Reading::stated;
   // Why it may be wrong, one clause: its document was not read or states it not, or another one contradicts it. Empty: no doubt.
   std::string_view doubt{};
   constexpr Fact doubted(std::string_view why) const { return {value, source, reading, why}; }
   bool doubtful() const { return !doubt.empty(); }
-  bool known() const { return source != Source::none; }
+  bool known() const { return source != nullptr; }
 };
 std::string citation(const Fact& fact);  // "NVIDIA H200 datasheet (half of the rate with sparsity)"
 // Behind a number that rests on a doubtful figure, wherever it is shown.

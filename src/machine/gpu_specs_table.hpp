@@ -7,16 +7,16 @@ namespace aisp::machine {
 
 // One sheet's figures, with the doubt that all of them share; the last word of each function says what the sheet states.
 struct Sheet {
-  Source source;
+  SourceText text;
   std::string_view doubt{};
-  constexpr Fact operator()(double value) const { return {value, source, Reading::stated, doubt}; }
-  constexpr Fact sparse(double value) const { return {value / 2, source, Reading::half, doubt}; }
-  constexpr Fact total(double value, int gpus) const { return {value / gpus, source, Reading::share, doubt}; }
-  constexpr Fact sparse_total(double value, int gpus) const { return {value / 2 / gpus, source, Reading::half_share, doubt}; }
-  constexpr Fact derived(double value) const { return {value, source, Reading::derived, "no document states it"}; }
-  constexpr Fact slow_fp64(double fp32) const { return {fp32 / 64, source, Reading::slow_fp64, doubt}; }
-  constexpr Fact rt_cores(double value) const { return {value, source, Reading::rt_cores, doubt}; }
-  constexpr Fact dies(double value, int count) const { return {value * count, source, Reading::dies, doubt}; }
+  constexpr Fact operator()(double value) const { return {value, &text, Reading::stated, doubt}; }
+  constexpr Fact sparse(double value) const { return {value / 2, &text, Reading::half, doubt}; }
+  constexpr Fact total(double value, int gpus) const { return {value / gpus, &text, Reading::share, doubt}; }
+  constexpr Fact sparse_total(double value, int gpus) const { return {value / 2 / gpus, &text, Reading::half_share, doubt}; }
+  constexpr Fact derived(double value) const { return {value, &text, Reading::derived, "no document states it"}; }
+  constexpr Fact slow_fp64(double fp32) const { return {fp32 / 64, &text, Reading::slow_fp64, doubt}; }
+  constexpr Fact rt_cores(double value) const { return {value, &text, Reading::rt_cores, doubt}; }
+  constexpr Fact dies(double value, int count) const { return {value * count, &text, Reading::dies, doubt}; }
 };
 
 inline constexpr double tera = 1e12, giga = 1e9, mib = 1 << 20;
@@ -25,13 +25,42 @@ inline constexpr std::string_view second_hand = "known from others who quote thi
 inline constexpr std::string_view b300_fp64 = "the data sheet is quoted with 1.2 to 1.3 TFLOP/s";
 inline constexpr std::string_view eight_terabytes = "8 TB/s is quoted as well";
 inline constexpr std::string_view of_whole_chip = "the whitepaper states it of the chip, not of this product";
-inline constexpr Sheet a100{Source::a100_sheet}, ampere{Source::a100_whitepaper}, a10g{Source::a10g_sheet},
-    aws_g5{Source::aws_g5_page}, ga102{Source::ga102_whitepaper}, h100{Source::h100_sheet}, hopper{Source::h100_whitepaper},
-    h100_device{Source::h100_device}, h200{Source::h200_sheet}, h200_device{Source::h200_device}, hgx{Source::hgx_page},
-    blackwell{Source::blackwell_sheet}, ultra{Source::blackwell_sheet, second_hand}, blackwell_tuning{Source::blackwell_tuning},
-    blackwell_devices{Source::blackwell_devices, second_hand}, gb200{Source::gb200_page}, spark{Source::spark_page},
-    gb10{Source::gb10_hot_chips, second_hand}, mi300x{Source::mi300x_sheet}, rocm{Source::rocm_specs},
-    ada{Source::ada_whitepaper}, l40s{Source::l40s_sheet};
+inline constexpr Sheet a100{{"NVIDIA A100 datasheet",
+                             "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/"
+                             "nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"}};
+inline constexpr Sheet ampere{
+    {"NVIDIA A100 architecture whitepaper",
+     "https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf"}};
+inline constexpr Sheet a10g{{"NVIDIA A10G datasheet for AWS",
+                             "https://d1.awsstatic.com/product-marketing/ec2/NVIDIA_AWS_A10G_DataSheet_FINAL_02_17_2022.pdf"}};
+inline constexpr Sheet aws_g5{{"Amazon EC2 G5 instances", "https://aws.amazon.com/ec2/instance-types/g5/"}};
+inline constexpr Sheet ga102{{"NVIDIA Ampere GA102 architecture whitepaper",
+                              "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf"}};
+inline constexpr Sheet h100{{"NVIDIA H100 datasheet", "https://www.nvidia.com/en-us/data-center/h100/"}};
+inline constexpr Sheet hopper{{"NVIDIA H100 architecture whitepaper", "https://resources.nvidia.com/en-us-tensor-core"}};
+inline constexpr Sheet h100_device{
+    {"what CUDA reports of an H100", "https://docs.nvidia.com/cuda/cuda-runtime-api/structcudaDeviceProp.html"}};
+inline constexpr Sheet h200{{"NVIDIA H200 datasheet", "https://www.nvidia.com/en-us/data-center/h200/"}};
+inline constexpr Sheet h200_device{
+    {"what CUDA reports of an H200", "https://docs.nvidia.com/cuda/cuda-runtime-api/structcudaDeviceProp.html"}};
+inline constexpr Sheet hgx{{"NVIDIA HGX specifications", "https://www.nvidia.com/en-us/data-center/hgx/"}};
+inline constexpr Sheet blackwell{{"NVIDIA Blackwell datasheet", "https://resources.nvidia.com/en-us-blackwell-architecture"}};
+inline constexpr Sheet ultra{blackwell.text, second_hand};
+inline constexpr Sheet blackwell_tuning{
+    {"NVIDIA Blackwell tuning guide", "https://docs.nvidia.com/cuda/blackwell-tuning-guide/"}};
+inline constexpr Sheet blackwell_devices{
+    {"what CUDA reports of a B200 and a GB200", "https://docs.nvidia.com/cuda/cuda-runtime-api/structcudaDeviceProp.html"},
+    second_hand};
+inline constexpr Sheet gb200{{"NVIDIA GB200 NVL72 specifications", "https://www.nvidia.com/en-us/data-center/gb200-nvl72/"}};
+inline constexpr Sheet spark{
+    {"NVIDIA DGX Spark specifications", "https://www.nvidia.com/en-us/products/workstations/dgx-spark/"}};
+inline constexpr Sheet gb10{{"NVIDIA GB10 at Hot Chips 2025", "https://hotchips.org/"}, second_hand};
+inline constexpr Sheet mi300x{
+    {"AMD Instinct MI300X datasheet", "https://www.amd.com/en/products/accelerators/instinct/mi300/mi300x.html"}};
+inline constexpr Sheet rocm{{"AMD GPU specifications of ROCm", "https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html"}};
+inline constexpr Sheet ada{{"NVIDIA Ada architecture whitepaper",
+                            "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"}};
+inline constexpr Sheet l40s{{"NVIDIA L40S datasheet", "https://www.nvidia.com/en-us/data-center/l40s/"}};
 inline constexpr Fact unstated{};
 
 inline constexpr std::array<Fact, rate_kinds> a100_rates = {a100(9.7 * tera), a100(19.5 * tera), a100(19.5 * tera),

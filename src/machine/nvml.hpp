@@ -4,7 +4,6 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,11 +21,12 @@ struct GpuSample {
   std::uint64_t throttle_reasons = 0;  // what throttle_text() reads
 };
 
-struct NvmlFunctions;
+// Returns the address of a function of NVML by its name; null if the library has none.
+using NvmlSymbols = std::function<void*(const char*)>;
 
 class NvmlDevice {
  public:
-  NvmlDevice(const NvmlFunctions& functions, void* handle) : functions_{&functions}, handle_{handle} {}
+  NvmlDevice(const NvmlSymbols& symbol, void* handle) : symbol_{&symbol}, handle_{handle} {}
 
   std::optional<GpuSample> sample() const;         // below a millisecond; fields the GPU does not tell stay 0
   std::optional<std::uint64_t> energy_mj() const;  // total since the driver was loaded
@@ -43,7 +43,7 @@ class NvmlDevice {
   std::optional<int> common_ancestor(const NvmlDevice& other) const;  // nvmlGpuTopologyLevel_t
 
  private:
-  const NvmlFunctions* functions_;
+  const NvmlSymbols* symbol_;
   void* handle_;
 };
 
@@ -53,9 +53,8 @@ class Nvml {
   static const Nvml& get();
 
   // For tests: functions found by `symbol`.
-  explicit Nvml(const std::function<void*(const char*)>& symbol);
+  explicit Nvml(NvmlSymbols symbol);
   explicit Nvml(std::string error);
-  ~Nvml();
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
@@ -65,7 +64,7 @@ class Nvml {
   std::optional<NvmlDevice> device(const std::string& uuid) const;
 
  private:
-  std::unique_ptr<NvmlFunctions> functions_;
+  NvmlSymbols symbol_;
   std::string error_;
 };
 

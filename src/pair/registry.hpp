@@ -34,4 +34,16 @@ struct SelftestEntry {
 // Sorted by chapter, then name; generated from the folder selftest (cmake/selftest.cmake).
 std::span<const SelftestEntry> selftest_registry();
 
+// A pair of the tree that this executable was built without.
+struct NotBuilt {
+  std::string_view chapter, name, source;  // as of a pair::Entry
+
+  std::string target() const { return std::string{chapter} + ":" + std::string{name}; }
+};
+
+// Sorted by chapter, then name.
+std::span<const NotBuilt> not_built();
+// Returns the pairs that the build was configured with, as in "ch01,ch05:mmap"; empty: all.
+std::string_view chosen_at_build();
+
 }  // namespace aisp::pair

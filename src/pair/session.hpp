@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <aisp/pair.hpp>
+#include <aisp/threads.hpp>
 
 #include <deque>
 #include <filesystem>
@@ -13,7 +14,6 @@
 
 #include "base/system/files.hpp"
 #include "pair/launch_state.hpp"
-#include "pair/memory/allocation.hpp"
 #include "pair/memory/memory.hpp"
 #include "pair/ranks.hpp"
 #include "pair/sizes.hpp"
@@ -200,5 +200,9 @@ class Session final : public Setup {
   const Variant* submitted_ = nullptr;  // last
   std::function<void(const Variant&)> collect_;
 };
+
+// Makes `workers` threads, the caller of run() counted as worker 0. Pinned: worker i stays on the i-th CPU of the process's
+// affinity mask (modulo their number), the caller during run() only.
+std::unique_ptr<ThreadTeam> make_thread_team(int workers, bool pinned);
 
 }  // namespace aisp::pair

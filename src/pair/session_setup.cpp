@@ -9,7 +9,6 @@
 #include <system_error>
 
 #include "pair/session.hpp"
-#include "pair/threads.hpp"
 
 namespace aisp::pair {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/bench.hpp"
+#include "peak/parts.hpp"
 
 #include <aisp/check.hpp>
 
@@ -85,8 +85,8 @@ double Bench::kernel_seconds(const Work& work) {
   return measure::median(samples_s);
 }
 
-Figure Bench::best_rate(std::string_view id, std::vector<std::function<Load()>> loads, Cache cache) {
-  Figure figure{.id = std::string{id}};
+Figure Bench::best_rate(std::vector<std::function<Load()>> loads, Cache cache) {
+  Figure figure;
   std::optional<Load> best;
   double best_s = 0;
   std::string reason = "there is no way to measure it";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/child.hpp"
+#include "peak/obtain.hpp"
 
 #include <unistd.h>
 
@@ -93,14 +93,15 @@ void take_lines(std::string_view part, Subject subject, std::string& text, Told&
 
 void Teller::figure(std::string_view id, const std::function<Figure()>& measure) const {
   if (!only_.empty() && std::ranges::find(only_, id) == only_.end()) return;
-  Figure figure{.id = std::string{id}};
+  Figure figure;
   try {
     if (base::monotonic_s() > time_up_s_) figure.why_not = "no time for it in the quick variant; aisp peak measures it";
     else figure = measure();
   } catch (const std::exception& error) {
-    figure = {.id = std::string{id}, .why_not = error.what()};
+    figure = {.why_not = error.what()};
     if (const auto* cuda = dynamic_cast<const CudaError*>(&error); cuda != nullptr) cudaGetLastError();
   }
+  figure.id = id;
   tell_(figure);
 }
 

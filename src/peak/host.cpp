@@ -88,7 +88,7 @@ void measure_host(Bench& bench, const Teller& teller) {
         loads.emplace_back([&, i] {
           return Load{how[i], arrays * teams[i]->bytes(), [&, i](Launch&) { (teams[i].get()->*work)(); }};
         });
-      return bench.best_rate(id, std::move(loads));
+      return bench.best_rate(std::move(loads));
     });
   };
   measure(figure_id::host_read, 1, &Arrays::read);

@@ -95,7 +95,7 @@ Figure measure_product(Bench& bench, const ProductKind& kind, Loads own = {}) {
   const Operands operands{kind.element, result_bytes, bench.stream()};
   Loads loads = products(bench, library, operands, kind);
   loads.insert(loads.end(), own.begin(), own.end());
-  return bench.best_rate(kind.id, std::move(loads));
+  return bench.best_rate(std::move(loads));
 }
 
 Figure measure_fp64_tensor(Bench& bench) {
@@ -112,7 +112,7 @@ Figure measure_fp64_tensor(Bench& bench) {
                                operands.a.as<double>(), n, &zero, operands.c.as<double>(), n));
                   }};
     });
-  return bench.best_rate("fp64_tensor", std::move(loads));
+  return bench.best_rate(std::move(loads));
 }
 
 // About a millisecond on an H200, whose FP64 units are half as many.
@@ -127,14 +127,14 @@ Load fma_loop(Bench& bench, void* sink, bool fp64) {
 
 void measure_math(Bench& bench, const Teller& teller) {
   const base::DeviceMemory sink{sizeof(double)};
-  teller.figure("fp64", [&] { return bench.best_rate("fp64", {[&] { return fma_loop(bench, sink.data(), true); }}); });
+  teller.figure("fp64", [&] { return bench.best_rate({[&] { return fma_loop(bench, sink.data(), true); }}); });
   teller.figure("fp64_tensor", [&] { return measure_fp64_tensor(bench); });
   teller.figure("fp32", [&] {
     const std::function<Load()> loop = [&] { return fma_loop(bench, sink.data(), false); };
     try {
       return measure_product(bench, fp32, {loop});
     } catch (const Unsupported&) {  // without the library the loop still counts
-      return bench.best_rate("fp32", {loop});
+      return bench.best_rate({loop});
     }
   });
   for (const ProductKind& kind : kinds) teller.figure(kind.id, [&] { return measure_product(bench, kind); });

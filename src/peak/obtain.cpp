@@ -17,7 +17,6 @@
 #include "base/system/clock.hpp"
 #include "base/system/places.hpp"
 #include "machine/gpu_lock.hpp"
-#include "peak/child.hpp"
 
 namespace aisp::peak {
 namespace {

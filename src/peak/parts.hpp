@@ -2,18 +2,70 @@
 // Measurements by part. Each figure is reported as soon as it is known, or why it is not. Not for use beyond src/peak.
 #pragma once
 #include <aisp/check.hpp>
+#include <aisp/pair.hpp>
 
 #include <cstddef>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "peak/bench.hpp"
+#include "base/device_memory.hpp"
+#include "machine/machine.hpp"
+#include "machine/nvml.hpp"
+#include "measure/stopwatch.hpp"
+#include "pair/session.hpp"
 #include "peak/fabric/fabric.hpp"
+#include "peak/figures.hpp"
 #include "peak/levels/levels.hpp"
 
 namespace aisp::peak {
+
+using Work = std::function<void(Launch&)>;
+
+// One way to load the machine: `amount` bytes or operations each time.
+struct Load {
+  std::string how;
+  double amount = 0;
+  Work work;
+  bool tuned = false;  // candidates ran right before, to find it
+};
+
+// Times loads with the stopwatches that time pairs.
+class Bench {
+ public:
+  // Measures the first GPU that CUDA shows here, or the host. `sustain_s`: 0 leaves the long loads out.
+  Bench(Device device, int repetitions, double sustain_s);
+  ~Bench();
+
+  const machine::Gpu& gpu() const { return gpu_; }
+  cudaStream_t stream() { return session_.launch().stream; }
+  Setup& setup() { return session_; }
+  // Whether there is time to look for the best way of a library.
+  bool tunes() const { return sustain_s_ > 0; }
+
+  // Median seconds of one execution, the stopwatch's own time taken off.
+  double seconds(const Work& work, Cache cache = Cache::hot);
+  // By CUPTI's records; throws Unsupported without CUPTI.
+  double kernel_seconds(const Work& work);
+  // The best of the loads in a short burst, and that one again for long. Loads that throw Unsupported are passed over; throws
+  // the last one's reason when all do.
+  Figure best_rate(std::vector<std::function<Load()>> loads, Cache cache = Cache::hot);
+
+ private:
+  double once(measure::Stopwatch& stopwatch, const Work& work);
+  Sustained sustain(const Load& load, double burst_s);
+
+  int repetitions_;
+  double sustain_s_;
+  machine::Gpu gpu_;
+  std::optional<machine::NvmlDevice> nvml_;
+  pair::Session session_;
+  std::unique_ptr<measure::Stopwatch> hot_, cold_;
+  double offset_s_ = 0;
+};
 
 inline constexpr std::size_t kib = 1024, mib = 1024 * kib, gib = 1024 * mib;
 
@@ -23,7 +75,7 @@ class Teller {
   // `only`: ids of the figures that are asked for; empty: all.
   Teller(std::function<void(const Figure&)> tell, double time_up_s, std::vector<std::string> only)
       : tell_{std::move(tell)}, time_up_s_{time_up_s}, only_{std::move(only)} {}
-  // `measure` returns the figure of that id. Not called for a figure that is not asked for, nor when the time is up.
+  // `measure` returns the figure, without its id. Not called for a figure that is not asked for, nor when the time is up.
   void figure(std::string_view id, const std::function<Figure()>& measure) const;
 
  private:

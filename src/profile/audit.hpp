@@ -9,14 +9,27 @@
 
 namespace aisp::profile {
 
+// Names of the kernels that frame the audited execution on the pair's main stream (measure/gpu_kernels.hpp).
+inline constexpr const char* begin_marker = "aisp_sample_begin";
+inline constexpr const char* end_marker = "aisp_sample_end";
+
+// The harness's own work around an execution, by the names of its kernels: poison, digests, the eviction of L2, the frame.
+bool is_harness(const Activity& activity);
+
+// A kernel's compiled resources, as the driver reports them. Kernels of one name with other figures are others.
+struct CompiledKernel {
+  std::string name;  // short
+  int registers = 0;
+  std::uint64_t local_bytes = 0;  // both of a thread
+  bool operator==(const CompiledKernel&) const = default;
+};
+
 // As written in C++, with namespaces and parameters; what is not mangled stays as it is.
 std::string demangled(const std::string& symbol);
 
 // Returns the part of a name that readers look for: "tiled<float, 64>" of "void aisp::ch07::(anonymous namespace)::tiled<float,
 // 64>(float const*, float*)".
 std::string short_name(const std::string& demangled_name);
-
-// How the work of one execution lies in time. Pure: needs no CUDA.
 
 // Stretches of time, apart from each other and in order.
 struct Stretch {
@@ -42,18 +55,6 @@ struct Timeline {
 
 // Computes the timeline of kernels, copies and memsets, in any order.
 Timeline timeline_of(const std::vector<Activity>& work);
-
-// Names of the harness's kernels that frame the audited execution on the pair's main stream (measure/gpu_kernels.hpp).
-inline constexpr const char* begin_marker = "aisp_sample_begin";
-inline constexpr const char* end_marker = "aisp_sample_end";
-
-// A kernel's compiled resources, as the driver reports them. Kernels of one name with other figures are others.
-struct CompiledKernel {
-  std::string name;  // short
-  int registers = 0;
-  std::uint64_t local_bytes = 0;  // both of a thread
-  bool operator==(const CompiledKernel&) const = default;
-};
 
 struct Audit {
   std::vector<std::string> findings;     // work that a stopwatch on the main stream would not see, in plain words

@@ -7,11 +7,11 @@
 #include <cupti_target.h>
 #include <aisp/check.hpp>
 #include <aisp/driver_function.hpp>
-#include <aisp/library.hpp>
 
 #include <algorithm>
 #include <optional>
 
+#include "profile/cupti.hpp"
 #include "profile/tools.hpp"
 
 namespace aisp::profile {
@@ -19,29 +19,27 @@ namespace {
 
 constexpr std::size_t most_passes = 200;  // what is still not complete then never will be
 
-#define AISP_RANGE(member, name) decltype(&name) member = SharedLibrary::open(Library::cupti).function<decltype(name)>(#name)
-
 struct RangeFunctions {
-  AISP_RANGE(initialize, cuptiProfilerInitialize);
-  AISP_RANGE(chip_name, cuptiDeviceGetChipName);
-  AISP_RANGE(counter_availability, cuptiProfilerGetCounterAvailability);
-  AISP_RANGE(host_initialize, cuptiProfilerHostInitialize);
-  AISP_RANGE(host_deinitialize, cuptiProfilerHostDeinitialize);
-  AISP_RANGE(add_metrics, cuptiProfilerHostConfigAddMetrics);
-  AISP_RANGE(config_size, cuptiProfilerHostGetConfigImageSize);
-  AISP_RANGE(config_image, cuptiProfilerHostGetConfigImage);
-  AISP_RANGE(number_of_passes, cuptiProfilerHostGetNumOfPasses);
-  AISP_RANGE(evaluate, cuptiProfilerHostEvaluateToGpuValues);
-  AISP_RANGE(enable, cuptiRangeProfilerEnable);
-  AISP_RANGE(disable, cuptiRangeProfilerDisable);
-  AISP_RANGE(data_size, cuptiRangeProfilerGetCounterDataSize);
-  AISP_RANGE(initialize_data, cuptiRangeProfilerCounterDataImageInitialize);
-  AISP_RANGE(set_config, cuptiRangeProfilerSetConfig);
-  AISP_RANGE(start, cuptiRangeProfilerStart);
-  AISP_RANGE(stop, cuptiRangeProfilerStop);
-  AISP_RANGE(push, cuptiRangeProfilerPushRange);
-  AISP_RANGE(pop, cuptiRangeProfilerPopRange);
-  AISP_RANGE(decode, cuptiRangeProfilerDecodeData);
+  AISP_CUPTI(initialize, cuptiProfilerInitialize);
+  AISP_CUPTI(chip_name, cuptiDeviceGetChipName);
+  AISP_CUPTI(counter_availability, cuptiProfilerGetCounterAvailability);
+  AISP_CUPTI(host_initialize, cuptiProfilerHostInitialize);
+  AISP_CUPTI(host_deinitialize, cuptiProfilerHostDeinitialize);
+  AISP_CUPTI(add_metrics, cuptiProfilerHostConfigAddMetrics);
+  AISP_CUPTI(config_size, cuptiProfilerHostGetConfigImageSize);
+  AISP_CUPTI(config_image, cuptiProfilerHostGetConfigImage);
+  AISP_CUPTI(number_of_passes, cuptiProfilerHostGetNumOfPasses);
+  AISP_CUPTI(evaluate, cuptiProfilerHostEvaluateToGpuValues);
+  AISP_CUPTI(enable, cuptiRangeProfilerEnable);
+  AISP_CUPTI(disable, cuptiRangeProfilerDisable);
+  AISP_CUPTI(data_size, cuptiRangeProfilerGetCounterDataSize);
+  AISP_CUPTI(initialize_data, cuptiRangeProfilerCounterDataImageInitialize);
+  AISP_CUPTI(set_config, cuptiRangeProfilerSetConfig);
+  AISP_CUPTI(start, cuptiRangeProfilerStart);
+  AISP_CUPTI(stop, cuptiRangeProfilerStop);
+  AISP_CUPTI(push, cuptiRangeProfilerPushRange);
+  AISP_CUPTI(pop, cuptiRangeProfilerPopRange);
+  AISP_CUPTI(decode, cuptiRangeProfilerDecodeData);
 };
 
 const RangeFunctions& range_functions() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/guest.hpp"
+#include "suite/suite.hpp"
 
 #include <fmt/format.h>
 

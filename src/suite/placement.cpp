@@ -11,7 +11,7 @@
 #include "machine/needs.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/host_dependent.hpp"
-#include "suite/selection/sweep_cases.hpp"
+#include "suite/selection.hpp"
 
 namespace aisp::suite {
 namespace {

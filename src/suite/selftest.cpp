@@ -248,17 +248,6 @@ std::size_t usable_cpus(const machine::Machine& machine) {
 
 }  // namespace
 
-std::string_view to_string(SelftestVerdict verdict) {
-  switch (verdict) {
-    case SelftestVerdict::caught: return "caught";
-    case SelftestVerdict::slipped: return "slipped";
-    case SelftestVerdict::passed: return "passed";
-    case SelftestVerdict::false_alarm: return "false_alarm";
-    case SelftestVerdict::skipped: return "skipped";
-  }
-  return "skipped";
-}
-
 std::size_t SelftestReport::count(SelftestVerdict verdict) const {
   const auto has = [verdict](const SelftestLine& line) { return line.verdict == verdict; };
   return static_cast<std::size_t>(std::count_if(lines.begin(), lines.end(), has));

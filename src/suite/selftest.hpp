@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/words.hpp"
 #include "evidence/result.hpp"
 #include "machine/machine.hpp"
 #include "pair/registry.hpp"
@@ -20,7 +21,8 @@ enum class SelftestVerdict {
   false_alarm,  // a correct pair with a complaint
   skipped,      // cannot run here
 };
-std::string_view to_string(SelftestVerdict verdict);
+constexpr base::Words<5> words_of(SelftestVerdict /*any*/) { return {{"caught", "slipped", "passed", "false_alarm", "skipped"}}; }
+constexpr std::string_view to_string(SelftestVerdict verdict) { return base::word_for(verdict); }
 
 struct SelftestLine {
   std::string family;  // the file that it is in

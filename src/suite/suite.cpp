@@ -21,9 +21,7 @@
 #include "run/parent/supervise_ranks.hpp"
 #include "run/parent/tool_profiles.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/environment.hpp"
 #include "suite/records/records.hpp"
-#include "suite/records/resume.hpp"
 #include "suite/schedule.hpp"
 #include "suite/side_by_side.hpp"
 

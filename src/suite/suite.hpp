@@ -8,7 +8,10 @@
 #include "base/error.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
+#include "machine/host.hpp"
+#include "machine/machine.hpp"
 #include "run/parent/supervisor.hpp"
+#include "run/parent/world.hpp"
 #include "suite/records/run_folder.hpp"
 #include "suite/task.hpp"
 
@@ -45,5 +48,23 @@ std::string way_on(const Configuration& configuration, const std::filesystem::pa
 
 // 130 when interrupted, else 1 when a pair failed, crashed or timed out, else 0.
 base::Exit exit_status(const evidence::SuiteResult& suite);
+
+// Serves the run of process 0 at `address` as process `own`: supervises its ranks of pairs, until the run ends. Returns the run's
+// status. Throws base::Error, one line, if process 0 cannot be reached within `patience_s`, turns this process away or is gone.
+base::Exit serve(const std::string& address, const std::string& secret, const run::Process& own, double patience_s);
+
+// Lists what the user should know before the first pair: others compute on the GPUs, NVML is missing.
+std::vector<std::string> environment_warnings(const machine::Machine& machine, const std::vector<int>& gpus);
+
+// Adds to a result the measurements that this environment lacks, and other processes on its GPUs when the run began.
+void add_environment(evidence::PairResult& result, const machine::Machine& machine, const std::vector<int>& gpus);
+
+// Warns of CPU time that other processes took while the pair ran. A result without times needs no warning.
+void add_time_of_others(evidence::PairResult& result, const std::optional<machine::CpuTimes>& before,
+                        const std::optional<machine::CpuTimes>& after);
+
+// Warns of a CPU quota that was used up while the pair ran: all its threads stood still until the next period.
+void add_quota(evidence::PairResult& result, double cpu_quota, const machine::GroupEvents& before,
+               const machine::GroupEvents& after);
 
 }  // namespace aisp::suite

@@ -13,7 +13,7 @@
 #include "base/system/process_memory.hpp"
 #include "base/text.hpp"
 #include "measure/gpu_kernels.hpp"
-#include "pair/memory/pools.hpp"
+#include "pair/memory/memory.hpp"
 
 // Only there in a build under the address sanitizer, of whose heap the C library knows nothing.
 // NOLINTNEXTLINE(clang-diagnostic-reserved-identifier): the sanitizer chose the name.

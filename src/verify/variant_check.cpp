@@ -8,7 +8,7 @@
 #include "base/one_way.hpp"
 #include "base/system/process_memory.hpp"
 #include "measure/idle_watch.hpp"
-#include "pair/memory/pools.hpp"
+#include "pair/memory/memory.hpp"
 #include "verify/tiles.hpp"
 
 namespace aisp::verify {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "machine/cpu_caches.hpp"
+#include "machine/host.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -51,8 +51,8 @@ TEST(Specs, EverySourceHasATitleAndAPlace) {
   for (const GpuSpec* spec : all_specs())
     for (const Fact& fact : spec->flops_s) {
       if (!fact.known()) continue;
-      EXPECT_FALSE(text_of(fact.source).title.empty()) << spec->key;
-      EXPECT_THAT(std::string{text_of(fact.source).url}, HasSubstr("https://")) << spec->key;
+      EXPECT_FALSE(fact.source->title.empty()) << spec->key;
+      EXPECT_THAT(std::string{fact.source->url}, HasSubstr("https://")) << spec->key;
     }
   EXPECT_EQ(citation(find_spec("h200").rate(NumberType::bf16)), "NVIDIA H200 datasheet (half of the rate with sparsity)");
   EXPECT_EQ(citation(find_spec("h200").memory_bytes), "NVIDIA H200 datasheet");

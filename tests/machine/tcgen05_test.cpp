@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
-#include "machine/architectures.hpp"
 #include "machine/doctor/doctor.hpp"
 #include "machine/doctor/tcgen05_launch.hpp"
 #include "machine/fake_root.hpp"
+#include "machine/needs.hpp"
 
 namespace aisp::machine {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pair/threads.hpp"
+#include "pair/session.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "machine/machine.hpp"
-#include "peak/child.hpp"
+#include "peak/obtain.hpp"
 #include "places.hpp"
 
 namespace aisp::peak {

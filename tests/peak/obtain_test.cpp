@@ -10,7 +10,6 @@
 #include "base/error.hpp"
 #include "base/system/files.hpp"
 #include "machine/gpu_lock.hpp"
-#include "peak/child.hpp"
 
 namespace aisp::peak {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "machine/machine.hpp"
-#include "peak/child.hpp"
+#include "peak/obtain.hpp"
 #include "peak/table.hpp"
 #include "places.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/levels/staircase.hpp"
+#include "peak/levels/levels.hpp"
 
 #include <gmock/gmock.h>
 

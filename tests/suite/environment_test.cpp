@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/environment.hpp"
+#include "suite/suite.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/settings/launcher.hpp"
+#include "suite/settings/configuration.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/records/resume.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +9,7 @@
 #include "base/system/files.hpp"
 #include "pair/code.hpp"
 #include "suite/records/records.hpp"
-#include "suite/selection/select.hpp"
+#include "suite/selection.hpp"
 
 namespace aisp::suite {
 namespace {

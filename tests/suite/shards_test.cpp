@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/selection/shards.hpp"
+#include "suite/selection.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

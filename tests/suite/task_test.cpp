@@ -10,7 +10,7 @@
 #include "base/system/files.hpp"
 #include "machine/gpu_lock.hpp"
 #include "suite/made_up_machine.hpp"
-#include "suite/selection/sweep_cases.hpp"
+#include "suite/selection.hpp"
 
 namespace aisp::suite {
 namespace {

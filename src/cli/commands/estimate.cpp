@@ -113,7 +113,7 @@ machine::GpuSpec own_gpu(const EstimateOptions& options) {
   check_figure("--flops", options.flops);
   machine::GpuSpec spec =
       options.gpu.empty() ? machine::GpuSpec{.key = "own", .name = "GPU of your own"} : machine::find_spec(options.gpu);
-  const auto told = [](double value) { return machine::Fact{value, machine::Source::user}; };
+  const auto told = [](double value) { return machine::Fact{value, &machine::command_line}; };
   if (options.memory) spec.memory_bytes = spec.device_bytes = told(*options.memory);
   if (options.bandwidth) spec.memory_bytes_s = told(*options.bandwidth);
   if (options.flops) spec.flops_s.fill(told(*options.flops));

@@ -26,7 +26,7 @@
 #include "pair/code.hpp"
 #include "report/numbers.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/selection/select.hpp"
+#include "suite/selection.hpp"
 
 namespace aisp::cli {
 namespace {

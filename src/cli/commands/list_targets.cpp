@@ -17,7 +17,7 @@
 #include "pair/all_variants.hpp"
 #include "pair/code.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/selection/select.hpp"
+#include "suite/selection.hpp"
 
 namespace aisp::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
-#include "suite/records/merge.hpp"
+#include "suite/records/records.hpp"
 #include "suite/settings/configuration.hpp"
 #include "suite/suite.hpp"
 

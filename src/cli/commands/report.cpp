@@ -22,7 +22,7 @@
 #include "report/html/html.hpp"
 #include "report/public_run.hpp"
 #include "suite/records/run_folder.hpp"
-#include "suite/selection/select.hpp"
+#include "suite/selection.hpp"
 
 namespace aisp::cli {
 namespace {

@@ -20,7 +20,7 @@
 #include "pair/code.hpp"
 #include "pair/registry.hpp"
 #include "suite/records/run_folder.hpp"
-#include "suite/selection/select.hpp"
+#include "suite/selection.hpp"
 
 namespace aisp::cli {
 namespace {

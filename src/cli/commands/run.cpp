@@ -15,9 +15,7 @@
 #include "cli/requirements.hpp"
 #include "cli/suite_command.hpp"
 #include "suite/records/records.hpp"
-#include "suite/records/resume.hpp"
-#include "suite/selection/select.hpp"
-#include "suite/selection/sweep_cases.hpp"
+#include "suite/selection.hpp"
 #include "suite/task.hpp"
 
 namespace aisp::cli {

@@ -31,8 +31,8 @@ json as_json(const GpuSpec& spec) {
   for (const auto& [name, fact] : machine::facts_of(spec)) {
     gpu[name] = fact->known() ? json(fact->value) : json(nullptr);
     if (fact->known())
-      sources[name] = {{"title", text_of(fact->source).title},
-                       {"url", text_of(fact->source).url},
+      sources[name] = {{"title", fact->source->title},
+                       {"url", fact->source->url},
                        {"reading", text_of(fact->reading)},
                        {"doubt", fact->doubt}};
   }
@@ -81,8 +81,8 @@ std::string source_table(const std::vector<const GpuSpec*>& specs) {
   for (const GpuSpec* spec : specs)
     for (const auto& [name, fact] : machine::facts_of(*spec)) {
       if (!fact->known()) continue;
-      rows.push_back({std::string{spec->key}, name, fmt::format("{:.5g}", fact->value), citation(*fact),
-                      std::string{text_of(fact->source).url}});
+      rows.push_back(
+          {std::string{spec->key}, name, fmt::format("{:.5g}", fact->value), citation(*fact), std::string{fact->source->url}});
       if (fact->doubtful()) rows.back().push_back(fmt::format("doubtful: {}", fact->doubt));
     }
   return columns(rows);

@@ -13,8 +13,7 @@
 #include "cli/output.hpp"
 #include "cli/requirements.hpp"
 #include "cli/suite_command.hpp"
-#include "suite/selection/select.hpp"
-#include "suite/selection/sweep_cases.hpp"
+#include "suite/selection.hpp"
 
 namespace aisp::cli {
 namespace {

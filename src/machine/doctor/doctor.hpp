@@ -40,7 +40,7 @@ struct Surroundings {
   std::function<std::string(Library)> find_library;                // machine::locate when empty
   std::string cutlass_refusal;                                     // with find_library: why CUTLASS's library is not used
   std::optional<std::string> toolkit;                              // version of nvcc; looked for when absent
-  std::string built;                                               // for which GPUs this executable has code (architectures.hpp)
+  std::string built;                                               // for which GPUs this executable has code
   std::function<bool(std::string_view)> assembles_tcgen05;         // for a target, by the toolkit; empty: there is no assembler
   std::function<std::optional<std::string>(int)> tcgen05_product;  // of a GPU (tcgen05.hpp), when it was asked
 };

@@ -9,10 +9,10 @@
 #include "base/system/files.hpp"
 #include "base/system/process.hpp"
 #include "base/text.hpp"
-#include "machine/architectures.hpp"
 #include "machine/doctor/tcgen05_launch.hpp"
 #include "machine/gpu_lock.hpp"
-#include "machine/probe/probe_answer.hpp"
+#include "machine/needs.hpp"
+#include "machine/probe_answer.hpp"
 
 namespace aisp::machine {
 namespace {

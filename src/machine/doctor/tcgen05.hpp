@@ -36,7 +36,7 @@ ProductAnswers probe_tcgen05(const Machine& machine, std::string_view built, dou
                              const std::string& executable = "/proc/self/exe");
 int probe_tcgen05_main(int fd);
 
-// Returns doctor's answer for a GPU. `built`: architectures.hpp; `product`: probe_tcgen05's answer for it, when it was asked.
+// Returns doctor's answer for a GPU. `built`: as for has_code(); `product`: probe_tcgen05's answer for it, when it was asked.
 Answer tcgen05_answer(const Gpu& gpu, std::string_view built, const std::optional<std::string>& product);
 
 }  // namespace aisp::machine

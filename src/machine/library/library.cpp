@@ -31,38 +31,41 @@ using machine::library_folders;
 
 constexpr std::size_t library_count = static_cast<std::size_t>(last_library) + 1;
 
-// Libraries to load first, from the same folder if they are there: wheels do not find each other by themselves.
-std::vector<Library> dependencies(Library library) {
-  switch (library) {
-    case Library::cublas: return {Library::cublaslt};
-    case Library::cudnn: return {Library::cublaslt, Library::cublas, Library::nvrtc};
-    case Library::cusparse: return {Library::nvjitlink};
-    case Library::cusparselt: return {Library::nvjitlink, Library::cusparse};
-    case Library::cusolver: return {Library::nvjitlink, Library::cublaslt, Library::cublas, Library::cusparse};
-    default: return {};
-  }
+struct LibraryFacts {
+  // Other major versions only where what is used of them is the same; CUPTI's records and nvJitLink's names change with the
+  // version.
+  std::vector<std::string> names;  // best first
+  const char* wheel = "";
+  // To load first, from the same folder if they are there: wheels do not find each other by themselves.
+  std::vector<Library> dependencies{};
+};
+
+const LibraryFacts& facts_of(Library library) {
+  using enum Library;
+  static const std::array<LibraryFacts, library_count> facts{{
+      {},
+      {{"libcublas.so.13", "libcublas.so.12"}, "nvidia-cublas", {cublaslt}},
+      {{"libcublasLt.so.13", "libcublasLt.so.12"}, "nvidia-cublas"},
+      {{"libcudnn.so.9"}, "nvidia-cudnn-cu13", {cublaslt, cublas, nvrtc}},
+      {{"libnccl.so.2"}, "nvidia-nccl-cu13"},
+      {{"libnvrtc.so.13", "libnvrtc.so.12"}, "nvidia-cuda-nvrtc"},
+      {{"libnvJitLink.so.13"}, "nvidia-nvjitlink"},
+      {{"libcufft.so.12", "libcufft.so.11"}, "nvidia-cufft"},
+      {{"libcusparse.so.12"}, "nvidia-cusparse", {nvjitlink}},
+      {{"libcusparseLt.so.0"}, "nvidia-cusparselt-cu13", {nvjitlink, cusparse}},
+      {{"libcusolver.so.12", "libcusolver.so.11"}, "nvidia-cusolver", {nvjitlink, cublaslt, cublas, cusparse}},
+      {{"libcufile.so.0"}, "nvidia-cufile"},
+      {{"libcupti.so.13"}, "nvidia-cuda-cupti"},
+      {{"libnvidia-ml.so.1"}},
+      {{"libaisp_cutlass.so"}},
+  }};
+  return facts.at(static_cast<std::size_t>(library));
 }
 
 std::string remedy(Library library) {
-  constexpr std::array<const char*, library_count> wheels = {"",
-                                                             "nvidia-cublas",
-                                                             "nvidia-cublas",
-                                                             "nvidia-cudnn-cu13",
-                                                             "nvidia-nccl-cu13",
-                                                             "nvidia-cuda-nvrtc",
-                                                             "nvidia-nvjitlink",
-                                                             "nvidia-cufft",
-                                                             "nvidia-cusparse",
-                                                             "nvidia-cusparselt-cu13",
-                                                             "nvidia-cusolver",
-                                                             "nvidia-cufile",
-                                                             "nvidia-cuda-cupti",
-                                                             "",
-                                                             ""};
   if (library == Library::nvml) return "install the NVIDIA driver";
   if (library == Library::cutlass) return std::string{get_cutlass};
-  const std::string wheel = wheels[static_cast<std::size_t>(library)];
-  return "install " + std::string{name_of(library)} + " (for example: pip install " + wheel +
+  return "install " + std::string{name_of(library)} + " (for example: pip install " + facts_of(library).wheel +
          ") or set AISP_LIBRARY_PATH to the folder that holds it";
 }
 
@@ -104,7 +107,7 @@ void* load(const std::string& name, std::string& trouble) {
 
 void* load_from(const fs::path& folder, Library library, const std::string& file_name, std::string& trouble) {
   if (!is_file(folder / file_name)) return nullptr;
-  for (const Library dependency : dependencies(library)) {
+  for (const Library dependency : facts_of(library).dependencies) {
     bool loaded = false;
     std::string unimportant;
     for (const std::string& name : file_names(dependency))
@@ -171,28 +174,7 @@ std::recursive_mutex& opening() {
 
 namespace machine {
 
-std::vector<std::string> file_names(Library library) {
-  // Other major versions only where what is used of them is the same; CUPTI's records and nvJitLink's names change with the
-  // version.
-  switch (library) {
-    case Library::cublas: return {"libcublas.so.13", "libcublas.so.12"};
-    case Library::cublaslt: return {"libcublasLt.so.13", "libcublasLt.so.12"};
-    case Library::cudnn: return {"libcudnn.so.9"};
-    case Library::nccl: return {"libnccl.so.2"};
-    case Library::nvrtc: return {"libnvrtc.so.13", "libnvrtc.so.12"};
-    case Library::nvjitlink: return {"libnvJitLink.so.13"};
-    case Library::cufft: return {"libcufft.so.12", "libcufft.so.11"};
-    case Library::cusparse: return {"libcusparse.so.12"};
-    case Library::cusparselt: return {"libcusparseLt.so.0"};
-    case Library::cusolver: return {"libcusolver.so.12", "libcusolver.so.11"};
-    case Library::cufile: return {"libcufile.so.0"};
-    case Library::cupti: return {"libcupti.so.13"};
-    case Library::nvml: return {"libnvidia-ml.so.1"};
-    case Library::cutlass: return {"libaisp_cutlass.so"};
-    case Library::none: break;
-  }
-  return {};
-}
+std::vector<std::string> file_names(Library library) { return facts_of(library).names; }
 
 std::vector<std::string> library_folders() {
   static const std::vector<std::string> folders = machine::search_folders(machine::places_here());

@@ -13,7 +13,6 @@
 
 #include "base/system/on_threads.hpp"
 #include "pair/memory/elements.cuh"
-#include "pair/memory/memory_gpu.hpp"
 
 namespace aisp::pair {
 namespace {

@@ -3,15 +3,60 @@
 // buffers, the CPU host buffers, with the same results.
 #pragma once
 #include <cuda_runtime_api.h>
+#include <aisp/buffers.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "pair/memory/allocation.hpp"
+namespace aisp {
+
+// One registered allocation, which the harness fills, poisons, hashes, compares and counts. Authors hold typed handles to its
+// view.
+struct Buffer : BufferView {
+  std::string name;
+  Role role = Role::scratch;
+  ElementType type = ElementType::record;
+  Memory memory = Memory::device;
+  int device = 0;
+  bool unordered = false;
+  bool huge_pages = false;
+  Axis groups{};
+  bool constant = false;
+  std::uint64_t drawn = 0;  // seed of the present contents; the view's differs while they are hidden
+  std::size_t alignment = 256;
+  Function<void(void* host, std::uint64_t seed)> fill;  // inputs and inouts that are filled on the host
+  std::vector<std::byte> filled;                        // their contents, which host_copy points to
+  std::vector<std::byte> others;                        // contents that take their place where they may not be known
+};
+
+}  // namespace aisp
 
 namespace aisp::pair {
+
+// The memory of a Buffer, with a red zone before and after it, freed by the destructor. `gpu` is a CUDA ordinal (-1: host pair).
+class Allocation {
+ public:
+  Allocation(Buffer& buffer, int gpu, bool red_zones);
+  ~Allocation();
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+
+  // Paint the red zones, and describe damage since then; empty if there is none.
+  void paint();
+  std::string damage() const;
+  std::size_t bytes() const { return total_bytes_; }
+  int gpu() const { return gpu_; }  // where its kernels run: -1 for host memory
+
+ private:
+  Buffer& buffer_;
+  int gpu_;
+  std::size_t front_bytes_ = 0;
+  std::size_t back_bytes_ = 0;
+  std::size_t total_bytes_ = 0;
+  void* base_ = nullptr;
+};
 
 // Bytes before and after every allocation that must not be written.
 inline constexpr std::size_t red_zone_bytes = 256;
@@ -111,5 +156,39 @@ void gather(const Elements& from, const std::vector<std::size_t>& indices, void*
 double element_value(const void* host_data, ElementType type, std::size_t index);
 // Returns an element's text for messages: "0.25"; for bytes of codes with their decoded values: "0x3a (-1, 1.5)".
 std::string element_text(double value, ElementType type);
+
+// The memory that cudaMallocAsync has allocated, by the pools' own account.
+struct PoolUse {
+  std::uint64_t used_bytes = 0;      // allocated now
+  std::uint64_t reserved_bytes = 0;  // reserved from the driver now
+  std::uint64_t most_used_bytes = 0;
+  std::uint64_t most_reserved_bytes = 0;
+};
+
+// Returns the use of the pools of cudaMallocAsync on these GPUs; zeros where a GPU has none. Only the driver's account sees a
+// pool that a pair makes for itself.
+PoolUse pool_use(const std::vector<int>& gpus);
+// Overwrites the pools' unused memory, so that no later allocation finds earlier contents. Waits for the GPUs.
+void scrub_pools(const std::vector<int>& gpus);
+// Resets the high-water marks to the present use.
+void reset_pool_marks(const std::vector<int>& gpus);
+
+// The GPU side of the above, on the current device, for memory.cpp alone.
+namespace gpu {
+
+void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern& pattern, std::uint64_t seed);
+std::uint64_t digest(const void* data, std::size_t bytes, const DigestKey& key);
+std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes);
+void queue_digest(const void* data, std::size_t bytes, std::uint64_t* sum, cudaStream_t stream, const DigestKey& key);
+void queue_copy(const std::uint64_t* from, std::uint64_t* to, std::size_t count, cudaStream_t stream);  // null: zeros
+void queue_bytes(void* data, int value, std::size_t bytes, cudaStream_t stream);
+void queue_move(const void* from, void* to, std::size_t bytes, cudaStream_t stream);
+Norms compare(const Elements& x, const Elements& reference, const Comparison& how);
+std::size_t count_not_finite(const Elements& x);
+std::size_t count_unwritten(const Elements& first, int first_poison, const Elements& second, int second_poison);
+void gather(const Elements& from, const std::vector<std::size_t>& indices, void* to);
+bool sort_elements(void* data, ElementType type, std::size_t count);  // false: this type is sorted on the host
+
+}  // namespace gpu
 
 }  // namespace aisp::pair

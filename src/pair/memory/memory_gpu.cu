@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pair/memory/memory_gpu.hpp"
+#include "pair/memory/memory.hpp"
 
 #include <aisp/check.hpp>
 #include <cub/device/device_radix_sort.cuh>

@@ -8,7 +8,7 @@
 
 #include "measure/statistics/statistics.hpp"
 #include "peak/kernels.hpp"
-#include "peak/levels/staircase.hpp"
+#include "peak/levels/levels.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {
@@ -38,6 +38,13 @@ std::size_t span_bytes() {
   std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total));
   return std::min(free / 2, 64 * gib);
+}
+
+// Returns the amount that a launch says it handles, a second.
+double amount_s(Bench& bench, const std::function<double(cudaStream_t)>& launch_load) {
+  double amount = 0;
+  const double seconds = bench.seconds([&](Launch& launch) { amount = launch_load(launch.stream); });
+  return amount / seconds;
 }
 
 class ChasedStaircase {
@@ -130,12 +137,10 @@ class ChasedStaircase {
   }
 
   double read_rate(std::size_t bytes) {
-    double amount = 0;
-    const double seconds = bench_.seconds([&](Launch& launch) {
-      amount = launch_level_read(area_.memory->data(), bytes, bench_.gpu().sm_count, bench_.gpu().l2_bytes,
-                                 sink_.as<std::uint32_t>(), launch.stream);
+    return amount_s(bench_, [&](cudaStream_t stream) {
+      return launch_level_read(area_.memory->data(), bytes, bench_.gpu().sm_count, bench_.gpu().l2_bytes,
+                               sink_.as<std::uint32_t>(), stream);
     });
-    return amount / seconds;
   }
 
   Bench& bench_;
@@ -144,26 +149,6 @@ class ChasedStaircase {
   base::DeviceMemory time_{2 * sizeof(ChaseTime)}, sink_{sizeof(std::uint32_t)};
 };
 
-// Bytes that registers give to multiply-adds: three operands of four bytes each.
-double register_bytes_s(Bench& bench) {
-  constexpr int rounds = 256;
-  constexpr double bytes_of_an_operation = 6;  // a multiply-add counts as two
-  const base::DeviceMemory sink{sizeof(std::uint64_t)};
-  double operations = 0;
-  const double seconds = bench.seconds(
-      [&](Launch& launch) { operations = launch_fma_fp32(bench.gpu().sm_count, rounds, sink.data(), launch.stream); });
-  return operations * bytes_of_an_operation / seconds;
-}
-
-double shared_bytes_s(Bench& bench) {
-  constexpr int rounds = 2048;
-  const base::DeviceMemory sink{sizeof(std::uint32_t)};
-  double bytes = 0;
-  const double seconds = bench.seconds(
-      [&](Launch& launch) { bytes = launch_shared_read(bench.gpu().sm_count, rounds, sink.as<std::uint32_t>(), launch.stream); });
-  return bytes / seconds;
-}
-
 }  // namespace
 
 MemoryLevels measure_gpu_levels(Bench& bench) {
@@ -171,12 +156,19 @@ MemoryLevels measure_gpu_levels(Bench& bench) {
   MemoryLevels levels{.page_bytes = gpu_page_bytes};
   ChasedStaircase staircase{bench};
   // First, and long enough for the clock to rise.
-  const double registers_bytes_s = register_bytes_s(bench), shared_rate = shared_bytes_s(bench);
+  constexpr int multiply_rounds = 256, read_rounds = 2048;
+  constexpr double bytes_of_an_operation = 6;  // a multiply-add counts as two, and has three operands of four bytes
+  const base::DeviceMemory sink{sizeof(std::uint64_t)};
+  const double operations_s =
+      amount_s(bench, [&](cudaStream_t stream) { return launch_fma_fp32(gpu.sm_count, multiply_rounds, sink.data(), stream); });
+  const double shared_bytes_s = amount_s(bench, [&](cudaStream_t stream) {
+    return launch_shared_read(gpu.sm_count, read_rounds, sink.as<std::uint32_t>(), stream);
+  });
   auto [registers, shared] = staircase.on_chip();
   registers.bytes = 4.0 * gpu.attribute(cudaDevAttrMaxRegistersPerMultiprocessor);
-  registers.bytes_s = registers_bytes_s;
+  registers.bytes_s = operations_s * bytes_of_an_operation;
   shared.bytes = gpu.attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
-  shared.bytes_s = shared_rate;
+  shared.bytes_s = shared_bytes_s;
   levels.registers = registers;
   levels.shared = shared;
   levels.lines = staircase.lines();

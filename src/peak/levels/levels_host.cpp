@@ -8,9 +8,8 @@
 #include <limits>
 
 #include "base/error.hpp"
-#include "machine/cpu_caches.hpp"
 #include "machine/host.hpp"
-#include "peak/levels/staircase.hpp"
+#include "peak/levels/levels.hpp"
 #include "peak/parts.hpp"
 
 namespace aisp::peak {

@@ -13,7 +13,6 @@
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "machine/ceilings.hpp"
-#include "machine/cpu_caches.hpp"
 #include "machine/host.hpp"
 #include "machine/machine.hpp"
 #include "machine/needs.hpp"

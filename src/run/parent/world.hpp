@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run of several processes that a launcher started (srun, mpirun, torchrun, an indexed Job). Process 0 is the parent of the
-// run. The others connect to it and supervise ranks of pairs on their own machines (suite/guest.hpp). These connections carry
+// run. The others connect to it and supervise ranks of pairs on their own machines (suite/guest.cpp). These connections carry
 // control alone: what a pair sends between its ranks takes ways of its own.
 #pragma once
 #include <nlohmann/json_fwd.hpp>

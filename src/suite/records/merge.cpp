@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/records/merge.hpp"
 
 #include <fmt/format.h>
 

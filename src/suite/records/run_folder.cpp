@@ -17,7 +17,6 @@
 #include "evidence/manifest.hpp"
 #include "evidence/results_log.hpp"
 #include "suite/records/records.hpp"
-#include "suite/records/resume.hpp"
 
 namespace aisp::suite {
 namespace {

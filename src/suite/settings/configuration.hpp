@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,7 +70,7 @@ void settle_seed(Configuration& configuration);
 // an index without a count; throws base::Error (usage) for one that is not in range.
 std::string settle_shard(Configuration& configuration, const std::function<const char*(const char* name)>& variable);
 
-// One of a pair's measurements in a run (suite/sweep_cases.hpp).
+// One of a pair's measurements in a run (suite/selection.hpp).
 struct Point {
   std::string name;     // distinguishes it from the pair's others; empty: it is the only one
   pair::SizeMap sizes;  // set by --size or by a case
@@ -93,5 +94,25 @@ std::vector<FileSetting> parse_settings(std::string_view text, const std::string
 // Applies all settings or none.
 void apply_text(Configuration& configuration, std::string_view text, const std::string& source);
 void apply_file(Configuration& configuration, const std::filesystem::path& file);
+
+// The launcher that started this process together with others (srun, mpirun, torchrun, an indexed Job), from the variables that
+// it sets.
+
+struct Launched {
+  std::string launcher;  // "Slurm"
+  int index = 0, count = 1;
+  int local_index = 0;  // among those on this machine
+  std::string address;  // where process 0 listens (base/system/message_link.hpp)
+  std::string secret;   // the same in all processes of the run, and in no others
+};
+
+// Returns this process's place among those that were started with it; nothing if it is one by itself. `rendezvous`: HOST:PORT,
+// where process 0 listens; "none", if the launcher is to be ignored; empty, if the launcher says where. `variable` gives the
+// value of an environment variable, or null. Throws base::Error for variables that contradict each other.
+std::optional<Launched> find_launcher(const std::string& rendezvous,
+                                      const std::function<const char*(const char* name)>& variable);
+
+// Returns the first host of a list of Slurm's: "gpu[007-010,12]" gives "gpu007".
+std::string first_host(const std::string& list);
 
 }  // namespace aisp::suite

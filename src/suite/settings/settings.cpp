@@ -135,7 +135,26 @@ double positive_duration(const Values& values) {
   return seconds;
 }
 
-double target_ms(const Values& values) { return number_between(values, 0.0, 1e9, "must be milliseconds, 0 for no target"); }
+template <auto member>
+nlohmann::json show(const Configuration& c) {
+  return c.*member;
+}
+
+template <auto member>
+constexpr SettingRow toggle(std::string_view name, std::string_view help) {
+  return {name, "", help, false, [](Configuration& c, const Values& v) { c.*member = parse_switch(v); }, show<member>};
+}
+template <auto member>
+constexpr SettingRow duration(std::string_view name, std::string_view help) {
+  return {name, "TIME", help, false, [](Configuration& c, const Values& v) { c.*member = positive_duration(v); }, show<member>};
+}
+template <auto member>
+constexpr SettingRow target(std::string_view name, std::string_view help) {
+  constexpr auto set = [](Configuration& c, const Values& v) {
+    c.*member = number_between(v, 0.0, 1e9, "must be milliseconds, 0 for no target");
+  };
+  return {name, "MS", help, false, set, show<member>};
+}
 
 constexpr const char* whole_number = "must be a whole number from 1 to 1000000";
 constexpr const char* warmup_number = "must be a whole number from 0 to 1000000";
@@ -146,42 +165,26 @@ const SettingRow all_settings[] = {
      [](const Configuration& c) { return nlohmann::json(to_string(c.mode)); }},
     {"iterations", "N", "minimum number of rounds; sampling goes on until the result is stable", false,
      [](Configuration& c, const Values& v) { c.iterations = number_between(v, 1, 1000000, whole_number); },
-     [](const Configuration& c) { return nlohmann::json(c.iterations); }},
-    {"fixed-iterations", "", "stop at --iterations, stable or not", false,
-     [](Configuration& c, const Values& v) { c.fixed_iterations = parse_switch(v); },
-     [](const Configuration& c) { return nlohmann::json(c.fixed_iterations); }},
+     show<&Configuration::iterations>},
+    toggle<&Configuration::fixed_iterations>("fixed-iterations", "stop at --iterations, stable or not"),
     {"warmup", "N", "rounds before the first one that counts", false,
      [](Configuration& c, const Values& v) { c.warmup = number_between(v, 0, 1000000, warmup_number); },
-     [](const Configuration& c) { return nlohmann::json(c.warmup); }},
-    {"budget", "TIME", "sampling time of a pair whose result does not become stable, as in 10s [3s]", false,
-     [](Configuration& c, const Values& v) { c.budget_s = positive_duration(v); },
-     [](const Configuration& c) { return nlohmann::json(c.budget_s); }},
+     show<&Configuration::warmup>},
+    duration<&Configuration::budget_s>("budget", "sampling time of a pair whose result does not become stable, as in 10s [3s]"),
     {"timeout-multiplier", "X", "multiplies the time limit of every stage", false,
      [](Configuration& c, const Values& v) {
        c.timeout_multiplier = number_between(v, 0.001, 10000.0, "must be a number from 0.001 to 10000");
      },
-     [](const Configuration& c) { return nlohmann::json(c.timeout_multiplier); }},
-    {"suite-timeout", "TIME", "time limit of the whole run, as in 30m [4h]", false,
-     [](Configuration& c, const Values& v) { c.suite_timeout_s = positive_duration(v); },
-     [](const Configuration& c) { return nlohmann::json(c.suite_timeout_s); }},
-    {"reproducible", "", "seed 42 unless --seed says otherwise, for timed rounds too; deterministic algorithms only", false,
-     [](Configuration& c, const Values& v) { c.reproducible = parse_switch(v); },
-     [](const Configuration& c) { return nlohmann::json(c.reproducible); }},
-    {"cold-start", "", "report the first execution in a fresh process too", false,
-     [](Configuration& c, const Values& v) { c.cold_start = parse_switch(v); },
-     [](const Configuration& c) { return nlohmann::json(c.cold_start); }},
-    {"energy", "", "joules a run, from the GPU's energy counter, after the timed rounds", false,
-     [](Configuration& c, const Values& v) { c.energy = parse_switch(v); },
-     [](const Configuration& c) { return nlohmann::json(c.energy); }},
-    {"energy-window", "TIME", "for --energy: each of the 6 windows of a variant [1s]", false,
-     [](Configuration& c, const Values& v) { c.energy_window_s = positive_duration(v); },
-     [](const Configuration& c) { return nlohmann::json(c.energy_window_s); }},
-    {"ttft-target-ms", "MS", "time to first token that a good request meets, for pairs with tokens", false,
-     [](Configuration& c, const Values& v) { c.ttft_target_ms = target_ms(v); },
-     [](const Configuration& c) { return nlohmann::json(c.ttft_target_ms); }},
-    {"tpot-target-ms", "MS", "time per output token that a good request meets on average", false,
-     [](Configuration& c, const Values& v) { c.tpot_target_ms = target_ms(v); },
-     [](const Configuration& c) { return nlohmann::json(c.tpot_target_ms); }},
+     show<&Configuration::timeout_multiplier>},
+    duration<&Configuration::suite_timeout_s>("suite-timeout", "time limit of the whole run, as in 30m [4h]"),
+    toggle<&Configuration::reproducible>(
+        "reproducible", "seed 42 unless --seed says otherwise, for timed rounds too; deterministic algorithms only"),
+    toggle<&Configuration::cold_start>("cold-start", "report the first execution in a fresh process too"),
+    toggle<&Configuration::energy>("energy", "joules a run, from the GPU's energy counter, after the timed rounds"),
+    duration<&Configuration::energy_window_s>("energy-window", "for --energy: each of the 6 windows of a variant [1s]"),
+    target<&Configuration::ttft_target_ms>("ttft-target-ms",
+                                           "time to first token that a good request meets, for pairs with tokens"),
+    target<&Configuration::tpot_target_ms>("tpot-target-ms", "time per output token that a good request meets on average"),
     {"no-alternate", "", "time one variant after the other instead of in turn", false,
      [](Configuration& c, const Values& v) { c.alternate = !parse_switch(v); },
      [](const Configuration& c) { return nlohmann::json(!c.alternate); }},
@@ -192,40 +195,33 @@ const SettingRow all_settings[] = {
      [](Configuration& c, const Values& v) {
        c.seed = parse_number<std::uint64_t>(single(v), "must be a whole number from 0 to 2^64 - 1");
      },
-     [](const Configuration& c) { return nlohmann::json(c.seed); }},
+     show<&Configuration::seed>},
     {"scale", "X", "fraction of every workload's size; such results are marked", false,
      [](Configuration& c, const Values& v) { c.scale = number_between(v, 0.0001, 1.0, "must be a number from 0.0001 to 1"); },
-     [](const Configuration& c) { return nlohmann::json(c.scale); }},
+     show<&Configuration::scale>},
     {"size", "NAME=N,...",
      "sizes of the pair's workload, as aisp explain PAIR lists them; a list (m=64,128) or a range (m=1024:16384:*2, k=32:48:+4) "
      "measures each value and draws curves, several make a grid; such results are marked",
      true, set_sizes, [](const Configuration& c) { return nlohmann::json(pair::size_lists_text(c.sizes)); }},
-    {"sweep", "", "measure each pair once for each of the cases that it declares", false,
-     [](Configuration& c, const Values& v) { c.sweep = parse_switch(v); },
-     [](const Configuration& c) { return nlohmann::json(c.sweep); }},
-    {"percentiles", "P,...", "further percentiles for every summary", true, set_percentiles,
-     [](const Configuration& c) { return nlohmann::json(c.percentiles); }},
-    {"gpus", "GPU,...", "GPUs to use, by index or UUID; all visible ones without it", true, set_gpus,
-     [](const Configuration& c) { return nlohmann::json(c.gpus); }},
+    toggle<&Configuration::sweep>("sweep", "measure each pair once for each of the cases that it declares"),
+    {"percentiles", "P,...", "further percentiles for every summary", true, set_percentiles, show<&Configuration::percentiles>},
+    {"gpus", "GPU,...", "GPUs to use, by index or UUID; all visible ones without it", true, set_gpus, show<&Configuration::gpus>},
     {"jobs", "N", "pairs at once, those on GPUs each on its own; one per GPU without it", false,
      [](Configuration& c, const Values& v) { c.jobs = number_between(v, 1, 1024, "must be a whole number from 1 to 1024"); },
-     [](const Configuration& c) { return nlohmann::json(c.jobs); }},
-    {"in-process", "", "run pairs in this process, for debuggers; a crash then ends the run", false,
-     [](Configuration& c, const Values& v) { c.in_process = parse_switch(v); },
-     [](const Configuration& c) { return nlohmann::json(c.in_process); }},
+     show<&Configuration::jobs>},
+    toggle<&Configuration::in_process>("in-process", "run pairs in this process, for debuggers; a crash then ends the run"),
     {"artifacts-dir", "DIR", "where the folder of this run is made", false,
      [](Configuration& c, const Values& v) {
        if (single(v).empty()) reject("must not be empty");
        c.artifacts_dir = single(v);
      },
-     [](const Configuration& c) { return nlohmann::json(c.artifacts_dir); }},
+     show<&Configuration::artifacts_dir>},
     {"shard", "i/n",
      "run the i-th of n parts of the selection, as on the i-th of n machines; aisp merge makes one run of them [the task of a "
      "Slurm "
      "array or indexed Job]",
      false, set_shard, [](const Configuration& c) { return nlohmann::json(fmt::format("{}/{}", c.shard.index, c.shard.count)); }},
-    {"run-id", "NAME", "name of that folder; a time stamp without it", false, set_run_id,
-     [](const Configuration& c) { return nlohmann::json(c.run_id); }},
+    {"run-id", "NAME", "name of that folder; a time stamp without it", false, set_run_id, show<&Configuration::run_id>},
 };
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include "base/text.hpp"
 #include "measure/execution.hpp"
 #include "pair/all_variants.hpp"
-#include "pair/memory/pools.hpp"
+#include "pair/memory/memory.hpp"
 
 namespace aisp::run {
 namespace {
