@@ -33,6 +33,10 @@ void add_explain(CLI::App& app, Action& action);
 void add_new(CLI::App& app, Action& action);
 void add_completion(CLI::App& app, Action& action);
 
+// Returns what may stand in place of the last of `words`, which follow "aisp" in a command line, one candidate a line, with a tab
+// and its description where it has one. A last line ":files" says that files may stand there too.
+std::string completions(const CLI::App& app, const std::vector<std::string>& words);
+
 // Everything but catching: parses, runs the command, gives the exit status. Throws base::Error for what the user should read.
 base::Exit run_program(int argc, char** argv);
 

@@ -15,7 +15,6 @@
 #include "base/system/process.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
-#include "cli/completion.hpp"
 #include "cli/output.hpp"
 #include "machine/doctor/tcgen05.hpp"
 #include "machine/machine.hpp"

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Code shared by `aisp run` and `aisp verify`: from a configuration to reports, printed as the flags say.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "cli/regression_gate.hpp"
+#include "base/error.hpp"
+#include "cli/recorded.hpp"
 #include "cli/suite_flags.hpp"
 #include "machine/machine.hpp"
+#include "run/parent/world.hpp"
 #include "suite/selection.hpp"
 #include "suite/suite.hpp"
 
@@ -33,5 +36,10 @@ void note_shard(suite::Task& task, const suite::Part& part, const std::vector<co
 // compared with what was expected.
 base::Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags,
                           const std::string& expectations_dir = {}, const std::optional<GateOptions>& gate = {});
+
+// Calls `command` in a process by itself, with null, and in process 0 of those that a launcher started, when all have come. The
+// others serve process 0 meanwhile, and end with its status.
+base::Exit run_launched(const SuiteFlags& flags, const std::vector<std::string>& command_line,
+                        const std::function<base::Exit(run::World* world)>& command);
 
 }  // namespace aisp::cli

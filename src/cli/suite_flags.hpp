@@ -2,10 +2,14 @@
 // Flags and configuration file of the commands that run pairs.
 #pragma once
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "evidence/result.hpp"
+#include "machine/machine.hpp"
+#include "suite/selection.hpp"
 #include "suite/settings/configuration.hpp"
 
 namespace CLI {
@@ -48,5 +52,40 @@ void note_standing_settings(const suite::Configuration& configuration);
 
 // Both repeat and take commas. Throws base::Error for one that names nothing.
 std::vector<std::string> target_list(const TargetFlags& flags);
+
+// --require: what must have run for a run to be worth its exit status 0, or what a machine must have.
+// Adds the flag. `given` must outlive `app`.
+void add_require(CLI::App& app, std::vector<std::string>& given, const char* help);
+
+class Requirements {
+ public:
+  // Each is "gpu", a number of pairs, or a key of hardware; several may stand between commas. Throws base::Error (usage) for what
+  // is none of them.
+  explicit Requirements(const std::vector<std::string>& given);
+
+  // Throws base::Error (unfit) for what this machine cannot meet, before anything runs.
+  // `gpus`: ordinals of those that may be used.
+  void demand_possible(const machine::Machine& machine, const std::vector<int>& gpus) const;
+  // Throws base::Error (unfit) for what was not met.
+  void demand_met(const evidence::SuiteResult& suite, const evidence::Manifest& manifest) const;
+  // Throws base::Error (usage) where a number of pairs is required of a command that runs none.
+  void demand_no_pairs() const;
+
+ private:
+  bool gpu_ = false;
+  std::size_t pairs_ = 0;
+  std::vector<std::string> hardware_;
+};
+
+// Throws base::Error (nothing) where every result is skipped.
+void demand_anything_ran(const evidence::SuiteResult& suite);
+
+// Prints the answer of `aisp list-targets` and `aisp run --list`: a table, and with `json` an array to that file, or for "-" the
+// array alone.
+void print_targets(const suite::Selection& selection, const std::string& json);
+
+// The sizes and the cases that a pair declares, as list-targets and explain show them.
+nlohmann::json sizes_json(const Pair& pair);
+nlohmann::json cases_json(const Cases& cases);
 
 }  // namespace aisp::cli

@@ -7,7 +7,6 @@
 
 #include "base/json_fields.hpp"
 #include "evidence/fields.hpp"
-#include "evidence/profile/profile_fields.hpp"
 
 namespace aisp::evidence {
 

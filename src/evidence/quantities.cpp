@@ -3,12 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/text.hpp"
-#include "evidence/gap_closed.hpp"
 
 namespace aisp::evidence {
+
 namespace {
 
 using Reading = std::optional<Range>;
@@ -20,16 +21,21 @@ constexpr double telling_prepare_ms = 0.01;
 
 constexpr Range exactly(double value) { return {value, value, value}; }
 Reading unless_zero(double value) { return value != 0 ? Reading{exactly(value)} : std::nullopt; }
-Reading unless_zero(std::uint64_t value) { return unless_zero(static_cast<double>(value)); }
+
+Reading reading(const std::optional<double>& value) { return value ? Reading{exactly(*value)} : std::nullopt; }
 
 // Getters of a member of a part that a variant may have.
-template <double Summary::*Figure>
+template <auto Figure>
 Reading timing(const P&, const V& v) {
-  return v.timing ? Reading{exactly(v.timing->summary.*Figure)} : std::nullopt;
+  return v.timing ? Reading{exactly(static_cast<double>(v.timing->summary.*Figure))} : std::nullopt;
 }
-template <double Accuracy::*Figure>
+template <auto Figure>
 Reading accuracy(const P&, const V& v) {
-  return v.accuracy ? Reading{exactly((*v.accuracy).*Figure)} : std::nullopt;
+  return v.accuracy ? Reading{exactly(static_cast<double>((*v.accuracy).*Figure))} : std::nullopt;
+}
+template <auto Figure>
+Reading inference(const P&, const V& v) {
+  return v.inference ? Reading{exactly(static_cast<double>((*v.inference).*Figure))} : std::nullopt;
 }
 template <Summary InferenceTiming::*Part, double Summary::*Figure>
 Reading latency(const P&, const V& v) {
@@ -41,7 +47,7 @@ Reading energy(const P&, const V& v) {
 }
 template <std::uint64_t MemoryUse::*Figure>
 Reading memory(const P&, const V& v) {
-  return unless_zero(v.memory.*Figure);
+  return unless_zero(static_cast<double>(v.memory.*Figure));
 }
 
 Range range_of(const Speedup& ratio) { return {ratio.value, ratio.low, ratio.high}; }
@@ -74,13 +80,7 @@ Reading baseline_median_ms_of(const P& pair, const V&) {
 const std::vector<double>& raw_times_ms(const V& v) { return v.timing->raw_times_ms; }
 bool median_ms_is_sampled(const V& v) { return v.timing->raw_times_ms.size() >= fewest_samples; }
 
-Reading iterations_of(const P&, const V& v) {
-  return v.timing ? Reading{exactly(static_cast<double>(v.timing->summary.count))} : std::nullopt;
-}
-
-Reading autocorrelation_of(const P&, const V& v) {
-  return v.timing && v.timing->autocorrelation ? Reading{exactly(*v.timing->autocorrelation)} : std::nullopt;
-}
+Reading autocorrelation_of(const P&, const V& v) { return v.timing ? reading(v.timing->autocorrelation) : std::nullopt; }
 
 bool speedup_is_sampled(const V& v) { return v.speedup->low < v.speedup->value || v.speedup->high > v.speedup->value; }
 
@@ -119,10 +119,7 @@ std::string ceiling_from_words(const P&, const V& v) {
 
 std::string limiter_words(const P&, const V& v) { return v.floor ? v.floor->limiter : std::string{}; }
 
-Reading gpu_busy_percent_of(const P&, const V& v) {
-  const auto percent = gpu_busy_percent(v);
-  return percent ? Reading{exactly(*percent)} : std::nullopt;
-}
+Reading gpu_busy_percent_of(const P&, const V& v) { return reading(gpu_busy_percent(v)); }
 
 Reading prepare_ms_of(const P&, const V& v) {
   return v.prepare_ms >= telling_prepare_ms ? unless_zero(v.prepare_ms) : std::nullopt;
@@ -130,10 +127,6 @@ Reading prepare_ms_of(const P&, const V& v) {
 
 Reading unquantized_l2_of(const P&, const V& v) {
   return v.accuracy && v.changes_precision ? Reading{exactly(v.accuracy->unquantized_l2)} : std::nullopt;
-}
-
-Reading samples_of(const P&, const V& v) {
-  return v.accuracy ? Reading{exactly(static_cast<double>(v.accuracy->samples))} : std::nullopt;
 }
 
 std::string bitwise_repeatable_words(const P&, const V& v) {
@@ -156,18 +149,6 @@ Reading energy_ratio_of(const P&, const V& v) {
 Reading flop_s_of(const P&, const V& v) { return rate(v, v.cost.flops); }
 
 Reading bytes_s_of(const P&, const V& v) { return rate(v, v.cost.bytes); }
-
-Reading requests_of(const P&, const V& v) {
-  return v.inference ? Reading{exactly(static_cast<double>(v.inference->requests))} : std::nullopt;
-}
-
-Reading tokens_of(const P&, const V& v) {
-  return v.inference ? Reading{exactly(static_cast<double>(v.inference->tokens))} : std::nullopt;
-}
-
-Reading tokens_per_second_of(const P&, const V& v) {
-  return v.inference ? Reading{exactly(v.inference->tokens_per_second)} : std::nullopt;
-}
 
 std::string goodput_words(const P&, const V& v) {
   return v.inference && v.inference->goodput ? goodput_text(*v.inference->goodput) : std::string{};
@@ -204,7 +185,7 @@ constexpr Quantity table[] = {
     row("Timing", F::milliseconds, "p90_ms", "p90", timing<&Summary::p90>),
     row("Timing", F::milliseconds, "p95_ms", "p95", timing<&Summary::p95>, true),
     row("Timing", F::milliseconds, "p99_ms", "p99", timing<&Summary::p99>, true),
-    row("Timing", F::count, "iterations", "samples", iterations_of, true),
+    row("Timing", F::count, "iterations", "samples", timing<&Summary::count>, true),
     {.id = "autocorrelation",
      .group = "Timing",
      .title = "autocorrelation",
@@ -265,7 +246,7 @@ constexpr Quantity table[] = {
     row("Accuracy", F::error, "limit_max_error", "limit", accuracy<&Accuracy::limit_max_error>),
     row("Accuracy", F::error, "versus_baseline_l2", "against the baseline", accuracy<&Accuracy::versus_baseline_l2>),
     row("Accuracy", F::error, "unquantized_l2", "unquantized", unquantized_l2_of),
-    row("Accuracy", F::count, "samples", "samples", samples_of),
+    row("Accuracy", F::count, "samples", "samples", accuracy<&Accuracy::samples>),
     {.id = "bitwise_repeatable", .group = "Accuracy", .title = "same bits twice", .words = bitwise_repeatable_words},
     {.id = "checks_off", .group = "Accuracy", .title = "not checked", .words = checks_off_words},
     {.id = "energy_j",
@@ -315,8 +296,8 @@ constexpr Quantity table[] = {
      .in_csv = true,
      .get = memory<&MemoryUse::host_peak_rss_bytes>,
      .compared = {"host_peak_rss", bytes_unit, lower}},
-    row("Inference", F::count, "requests", "requests", requests_of),
-    row("Inference", F::count, "tokens", "tokens", tokens_of),
+    row("Inference", F::count, "requests", "requests", inference<&InferenceTiming::requests>),
+    row("Inference", F::count, "tokens", "tokens", inference<&InferenceTiming::tokens>),
     row("Inference", F::milliseconds, "ttft_mean_ms", "TTFT mean", latency<&InferenceTiming::ttft_ms, &Summary::mean>),
     {.id = "ttft_p50_ms",
      .group = "Inference",
@@ -341,7 +322,7 @@ constexpr Quantity table[] = {
         latency<&InferenceTiming::request_tpot_ms, &Summary::p50>),
     row("Inference", F::milliseconds, "request_tpot_p99_ms", "TPOT of requests p99",
         latency<&InferenceTiming::request_tpot_ms, &Summary::p99>),
-    row("Inference", F::number, "tokens_per_second", "tokens/s", tokens_per_second_of),
+    row("Inference", F::number, "tokens_per_second", "tokens/s", inference<&InferenceTiming::tokens_per_second>),
     {.id = "goodput", .group = "Inference", .title = "goodput", .words = goodput_words},
     {.id = "good_requests_per_second",
      .in_csv = true,
@@ -380,6 +361,17 @@ std::string goodput_text(const LatencyGoodput& goodput) {
   if (goodput.tpot_target_ms > 0) targets.push_back("TPOT " + base::display_ms(goodput.tpot_target_ms));
   return fmt::format("{:.0f} %, {} requests/s ({})", goodput.percent, base::significant(goodput.requests_per_second),
                      base::join(targets, ", "));
+}
+
+std::optional<Range> gap_closed(const PairResult& pair, const VariantResult& variant) {
+  constexpr double no_gap = 0.95;
+  const Speedup* speedup = claimable(pair, variant);
+  if (speedup == nullptr || pair.judged_by != time_metric || !variant.floor || !pair.variants.front().timing) return std::nullopt;
+  const double floor = variant.floor->milliseconds / pair.variants.front().timing->summary.median;
+  if (!(floor > 0 && floor < no_gap && speedup->low > 0)) return std::nullopt;
+  // Ceilings are measured too: a little beyond them is at the limit.
+  const auto percent = [&](double ratio) { return std::min(100.0, 100 * (1 - 1 / ratio) / (1 - floor)); };
+  return Range{percent(speedup->value), percent(speedup->low), percent(speedup->high)};
 }
 
 }  // namespace aisp::evidence

@@ -69,4 +69,10 @@ inline constexpr std::string_view quantity_groups[] = {"Timing", "Accuracy", "In
 // "98 %, 1180 requests/s (TTFT 5.0 ms, TPOT 0.20 ms)"
 std::string goodput_text(const LatencyGoodput& goodput);
 
+// Returns the part of the way from the baseline's median time to the variant's lower bound that the variant has gone, in percent,
+// with the interval that its speedup gives it: 0 is as slow as the baseline, 100 at the machine's limit. Nothing where no speedup
+// may be claimed, where something else than time judges, without a lower bound, and where the baseline is so near to it (5 %)
+// that there is no gap.
+std::optional<Range> gap_closed(const PairResult& pair, const VariantResult& variant);
+
 }  // namespace aisp::evidence

@@ -17,11 +17,6 @@ namespace {
 using base::Error;
 using base::Exit;
 
-void check_whole(const char* flag, double value, double most) {
-  if (!(value >= 1) || value > most || value != std::floor(value))
-    throw Error{Exit::usage, fmt::format("{} must be a whole number from 1 to {:.0e}, not {:g}", flag, most, value)};
-}
-
 // Weights alone are kept in int4; no sheet of today states a rate.
 NumberType native_rate(NumberType precision) { return precision == NumberType::int4 ? NumberType::bf16 : precision; }
 
@@ -100,10 +95,10 @@ NumberType usual_cache(NumberType weights) { return bytes_per_element(weights) <
 
 void check_question(const Question& q) {
   check_model(q.model);
-  check_whole("--gpus", q.gpus, 1e6);
-  check_whole("--batch", q.batch, 1e9);
-  check_whole("--context", q.context, 1e9);
-  check_whole("--prompt", q.prompt, 1e9);
+  check_count("--gpus", q.gpus, 1e6);
+  check_count("--batch", q.batch, 1e9);
+  check_count("--context", q.context, 1e9);
+  check_count("--prompt", q.prompt, 1e9);
   if (q.prompt > q.context)
     throw Error{Exit::usage, fmt::format("--prompt {:g} is longer than --context {:g}, which holds it", q.prompt, q.context)};
   if (q.training && !q.tokens_per_second)

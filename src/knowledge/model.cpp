@@ -70,13 +70,13 @@ std::vector<Model> published() {
   return models;
 }
 
-void check_count(const char* what, double value, double most, bool may_miss = false) {
+}  // namespace
+
+void check_count(std::string_view what, double value, double most, bool may_miss) {
   if (may_miss && value == 0) return;
   if (!(value >= 1) || value > most || value != std::floor(value))
     throw Error{Exit::usage, fmt::format("{} must be a whole number from 1 to {:.0e}, not {:g}", what, most, value)};
 }
-
-}  // namespace
 
 double Model::positions_held(double context) const {
   const double windowed = std::min(context, window);

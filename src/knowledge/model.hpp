@@ -65,6 +65,8 @@ struct Layout {
 // router, two norms; a last norm. Exact for Llama, Mistral, Mixtral and Qwen2.
 void count_parameters(Model& model, const Layout& layout);
 
+// Throws base::Error (usage) unless `value` is a whole number from 1 to `most`, or 0 where it may be missing.
+void check_count(std::string_view what, double value, double most, bool may_miss = false);
 // Throws base::Error (usage) naming the first count that cannot be: not whole, below 1, beyond what any model has, KV heads that
 // do not divide heads, fewer parameters than active ones.
 void check_model(const Model& model);

@@ -59,38 +59,29 @@ class Config {
   [[noreturn]] void refuse(const char* why) const { throw Error{Exit::usage, fmt::format("{}: {}", source_, why)}; }
   bool is_null(const char* name) const { return object_.contains(name) && object_[name].is_null(); }
   const json& at(const char* name) const { return object_[name]; }
-  std::vector<double> numbers(const char* name) const {
-    std::vector<double> values;
-    if (!has(name)) return values;
-    if (!object_[name].is_array()) wrong(name, "a list");
-    for (const json& each : object_[name]) {
-      if (!each.is_number()) wrong(name, "a list of numbers");
-      values.push_back(each.get<double>());
-    }
-    return values;
-  }
-  std::vector<std::string> words(const char* name) const {
-    std::vector<std::string> values;
-    if (!has(name)) return values;
-    if (!object_[name].is_array()) wrong(name, "a list");
-    for (const json& each : object_[name]) {
-      if (!each.is_string()) wrong(name, "a list of words");
-      values.push_back(each.get<std::string>());
-    }
-    return values;
-  }
-  bool flag(const char* name) const {
-    if (!has(name)) return false;
-    if (!object_[name].is_boolean()) wrong(name, "true or false");
-    return object_[name].get<bool>();
-  }
-  std::string word(const char* name) const {
-    if (!has(name)) return {};
-    if (!object_[name].is_string()) wrong(name, "text");
-    return object_[name].get<std::string>();
-  }
+  std::vector<double> numbers(const char* name) const { return list<double>(name, "a list of numbers", &json::is_number); }
+  std::vector<std::string> words(const char* name) const { return list<std::string>(name, "a list of words", &json::is_string); }
+  bool flag(const char* name) const { return one<bool>(name, "true or false", &json::is_boolean); }
+  std::string word(const char* name) const { return one<std::string>(name, "text", &json::is_string); }
 
  private:
+  template <class Value>
+  Value one(const char* name, const char* expected, bool (json::*is_one)() const) const {
+    if (!has(name)) return {};
+    if (!(object_[name].*is_one)()) wrong(name, expected);
+    return object_[name].get<Value>();
+  }
+  template <class Value>
+  std::vector<Value> list(const char* name, const char* expected, bool (json::*is_one)() const) const {
+    std::vector<Value> values;
+    if (!has(name)) return values;
+    if (!object_[name].is_array()) wrong(name, "a list");
+    for (const json& each : object_[name]) {
+      if (!(each.*is_one)()) wrong(name, expected);
+      values.push_back(each.get<Value>());
+    }
+    return values;
+  }
   [[noreturn]] void wrong(const char* name, const char* expected) const {
     throw Error{Exit::usage, fmt::format("{}: {}: expected {}, found {}", source_, name, expected, object_[name].type_name())};
   }

@@ -9,7 +9,7 @@
 
 namespace aisp::profile {
 
-// Names of the kernels that frame the audited execution on the pair's main stream (measure/gpu_kernels.hpp).
+// Names of the harness's kernels that frame the audited execution on the pair's main stream (measure/gpu_kernels.hpp).
 inline constexpr const char* begin_marker = "aisp_sample_begin";
 inline constexpr const char* end_marker = "aisp_sample_end";
 

@@ -14,7 +14,6 @@
 #include "evidence/quantities.hpp"
 #include "report/numbers.hpp"
 #include "report/run_end.hpp"
-#include "report/usage.hpp"
 #include "report/warnings.hpp"
 
 namespace aisp::report {
@@ -22,25 +21,10 @@ namespace {
 
 using base::Style;
 
-// Groups the pairs that say a text in the same words: texts in order of first appearance, each pair once.
-class ByText {
- public:
-  using Entry = std::pair<std::string, std::vector<std::string>>;
-  void add(const std::string& text, const evidence::PairResult& pair) {
-    auto found = std::ranges::find(entries_, text, &Entry::first);
-    if (found == entries_.end()) found = entries_.insert(entries_.end(), {text, {}});
-    const std::string label = label_in_run(pair);
-    if (std::ranges::find(found->second, label) == found->second.end()) found->second.push_back(label);
-  }
-  const std::vector<Entry>& entries() const { return entries_; }
-
- private:
-  std::vector<Entry> entries_;
-};
-
 // Two lines' worth of names would hide what is said of them.
-std::string short_list(const std::vector<std::string>& labels) {
-  return labels.size() == 1 ? labels.front() : fmt::format("{} and {} more", labels.front(), labels.size() - 1);
+std::string short_list(const std::vector<const evidence::PairResult*>& pairs) {
+  const std::string first = label_in_run(*pairs.front());
+  return pairs.size() == 1 ? first : fmt::format("{} and {} more", first, pairs.size() - 1);
 }
 
 std::string_view words(evidence::Verdict verdict) {
@@ -139,11 +123,9 @@ std::string warning_lines(const evidence::SuiteResult& suite) {
   constexpr std::size_t most_lines = 5;
   std::string text;
   std::size_t shown = 0;
-  for (const Said& warning : warnings_of(suite.pairs)) {
-    std::vector<std::string> labels;
-    for (const evidence::PairResult* pair : warning.pairs) labels.push_back(label_in_run(*pair));
-    if (++shown <= most_lines) text += base::on_screen(fmt::format("{}: warning: {}", short_list(labels), warning.text)) + '\n';
-  }
+  for (const Said& warning : warnings_of(suite.pairs))
+    if (++shown <= most_lines)
+      text += base::on_screen(fmt::format("{}: warning: {}", short_list(warning.pairs), warning.text)) + '\n';
   if (shown > most_lines) text += fmt::format("{} in the reports\n", base::plural(shown - most_lines, "more warning"));
   return text;
 }
@@ -167,19 +149,20 @@ std::vector<std::string> not_available(const evidence::SuiteResult& suite) {
   // Losses that nobody asked for by name are in the reports only.
   using Kind = evidence::LostKind;
   constexpr std::array asked_for{Kind::counters, Kind::counters_refused, Kind::tool_profile, Kind::energy};
-  ByText lacking;
-  for (const evidence::PairResult& pair : suite.pairs)
-    for (const evidence::Lost& lost : pair.lost)
-      if (std::ranges::find(asked_for, lost.kind) != asked_for.end()) lacking.add(lost.text, pair);
   std::vector<std::string> lines;
-  for (const auto& [line, labels] : lacking.entries()) lines.push_back(fmt::format("{} ({})", line, short_list(labels)));
+  for (const Said& lacking : grouped_by(suite.pairs, [&](const evidence::PairResult& pair) {
+         std::vector<std::string> texts;
+         for (const evidence::Lost& lost : pair.lost)
+           if (std::ranges::find(asked_for, lost.kind) != asked_for.end()) texts.push_back(lost.text);
+         return texts;
+       }))
+    lines.push_back(fmt::format("{} ({})", lacking.text, short_list(lacking.pairs)));
   return lines;
 }
 
 std::string pair_line(const evidence::PairResult& result, const base::Painter& paint, const LineWidths& widths) {
   if (result.status == evidence::Status::passed) {
-    const evidence::VariantResult* lesson = evidence::lesson_variant(result);
-    const evidence::VariantResult* shown = lesson != nullptr ? lesson : evidence::best_variant(result);
+    const evidence::VariantResult* shown = headline(result);
     const std::string profile = evidence::profile_sentence(result);
     return base::on_screen(shown != nullptr ? timed_line(result, *shown, paint, widths) : verified_line(result, paint, widths)) +
            (profile.empty() ? "" : "\n  " + base::on_screen(paint(Style::dim, profile)));
@@ -203,13 +186,13 @@ std::string summary(const evidence::SuiteResult& suite, const evidence::Manifest
                         all.speedups.best_target, base::significant(all.speedups.worst), all.speedups.worst_target);
   text += slowest_lines(suite, paint);
   text += skip_lines(suite, paint);
-  ByText advices;
-  for (const evidence::PairResult& pair : suite.pairs)
-    if (pair.status != evidence::Status::skipped)
-      for (const evidence::Problem& problem : pair.problems)
-        if (!problem.advice.empty()) advices.add(problem.advice, pair);
-  for (const auto& [advice, labels] : advices.entries())
-    text += base::on_screen(fmt::format("{}: {}", short_list(labels), advice)) + '\n';
+  for (const Said& advice : grouped_by(suite.pairs, [](const evidence::PairResult& pair) {
+         std::vector<std::string> texts;
+         for (const evidence::Problem& problem : pair.problems)
+           if (pair.status != evidence::Status::skipped && !problem.advice.empty()) texts.push_back(problem.advice);
+         return texts;
+       }))
+    text += base::on_screen(fmt::format("{}: {}", short_list(advice.pairs), advice.text)) + '\n';
   text += low_ceilings_line(suite);
   if (const std::string guessed = guessed_ceilings_text(all); !guessed.empty()) text += base::on_screen(guessed) + '\n';
   return text + warning_lines(suite);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/counters.hpp"
+#include "report/numbers.hpp"
 
 #include <fmt/format.h>
 
@@ -126,16 +126,16 @@ Row cost_cells(const evidence::PairResult& pair) {
 
 }  // namespace
 
-std::vector<Row> counters_table(const evidence::PairResult& pair) {
-  std::vector<Row> rows;
+Rows counters_table(const evidence::PairResult& pair) {
+  Rows rows;
   for (const evidence::VariantResult& variant : pair.variants)
     if (variant.counters) rows.push_back(cells(variant.name, *variant.counters));
   if (!rows.empty()) rows.insert(rows.begin(), headings());
   return rows;
 }
 
-std::vector<Row> cost_table(const evidence::SuiteResult& suite) {
-  std::vector<Row> rows{
+Rows cost_table(const evidence::SuiteResult& suite) {
+  Rows rows{
       {"pair", "nearest variant", "bytes declared", "measured", "off by", "FLOPs declared", "executed", "off by", "verdict"}};
   for (const evidence::PairResult& pair : suite.pairs) rows.push_back(cost_cells(pair));
   return rows;

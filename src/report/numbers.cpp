@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/text.hpp"
+#include "evidence/quantities.hpp"
 
 namespace aisp::report {
 
@@ -62,13 +63,13 @@ std::string floor_text(const evidence::Floor& floor) {
   return fmt::format("{}{:.0f} % of {} ({}{})", mark, floor.percent, floor.limiter, mark, floor.ceiling);
 }
 
-std::string workload_text(const evidence::PairResult& pair) {
+static std::string workload_text(const evidence::PairResult& pair) {
   std::string text = "scale " + base::significant(pair.scale);
   if (const std::string sizes = sizes_text(pair); !sizes.empty()) text += ", sizes " + sizes + (pair.sizes_set ? " (set)" : "");
   return text;
 }
 
-std::string pace_text(const evidence::PairResult& pair) {
+static std::string pace_text(const evidence::PairResult& pair) {
   if (pair.sampling_s <= 0 || pair.duty_percent <= 0) return {};
   std::string text =
       fmt::format(" Samples fill {} % of {}", base::significant(pair.duty_percent, 2), base::human_duration(pair.sampling_s));
@@ -76,6 +77,16 @@ std::string pace_text(const evidence::PairResult& pair) {
   if (first != nullptr && first->timing && first->timing->sm_clock_mhz)
     text += fmt::format(", SM clock {:.0f} MHz (median)", *first->timing->sm_clock_mhz);
   return text + '.';
+}
+
+std::string timed_text(const evidence::PairResult& pair) {
+  if (pair.stopped_because == evidence::StopReason::none) return {};
+  const std::string clock = pair.device == evidence::Device::host
+                                ? "the host's clock"
+                                : fmt::format("{} from a {} start, {} cache", to_string(pair.timing_mode), to_string(pair.start),
+                                              to_string(pair.cache));
+  return fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.{}", clock, pair.judged_by,
+                     to_string(pair.stopped_because), pair.seed, workload_text(pair), pace_text(pair));
 }
 
 std::string metric_number(const evidence::RecordedMetric& metric) {
@@ -101,6 +112,85 @@ std::string machine_text(const evidence::Recorded& recorded) {
   const std::string limit =
       recorded.power_limit_w > 0 ? fmt::format(", power limit {} W", base::significant(recorded.power_limit_w)) : "";
   return fmt::format("{}, driver {}, CUDA {}{}", recorded.gpu, recorded.driver, recorded.cuda, limit);
+}
+
+std::string joules_text(double joules) {
+  if (joules >= 0.1) return base::significant(joules) + " J";
+  if (joules >= 1e-4) return base::significant(joules * 1e3) + " mJ";
+  return base::significant(joules * 1e6) + " uJ";
+}
+
+std::string energy_ratio_text(const evidence::Energy& energy) {
+  if (!energy.ratio) return "-";
+  return fmt::format("{}x [{}, {}]", base::significant(energy.ratio->value), base::significant(energy.ratio->low),
+                     base::significant(energy.ratio->high));
+}
+
+namespace {
+
+using base::display_ms;
+using evidence::VariantResult;
+
+std::string bytes_text(std::uint64_t bytes) { return bytes == 0 ? "-" : base::human_bytes(static_cast<double>(bytes)); }
+
+std::string number_text(evidence::Format format, double value) {
+  using evidence::Format;
+  switch (format) {
+    case Format::coefficient: return fmt::format("{:.2f}", value);
+    case Format::count: return fmt::format("{:.0f}", value);
+    case Format::milliseconds: return display_ms(value);
+    case Format::bytes: return base::human_bytes(value);
+    case Format::joules: return joules_text(value);
+    case Format::watts: return fmt::format("{:.0f} W", value);
+    case Format::percent: return fmt::format("{:.0f} %", value);
+    case Format::ratio: return base::significant(value) + "x";
+    case Format::error: return value > 0 ? fmt::format("{:.2e}", value) : "0";
+    case Format::flop_rate: return base::human_rate(value, "FLOP");
+    case Format::byte_rate: return base::human_rate(value, "B");
+    case Format::number: break;
+  }
+  return base::significant(value);
+}
+
+std::string cell_text(const evidence::Quantity& quantity, const evidence::PairResult& pair, const VariantResult& variant) {
+  if (quantity.words != nullptr) return quantity.words(pair, variant);
+  const std::optional<evidence::Range> range = quantity.get(pair, variant);
+  if (!range) return {};
+  const std::string text = number_text(quantity.format, range->value);
+  if (!(range->low < range->high)) return text;
+  return fmt::format("{} [{}, {}]", text, number_text(quantity.format, range->low), number_text(quantity.format, range->high));
+}
+
+}  // namespace
+
+Rows quantity_rows(const evidence::PairResult& pair, std::string_view group) {
+  Rows rows{{"variant"}};
+  for (const evidence::Quantity& quantity : evidence::quantities())
+    if (quantity.group == group) rows.front().emplace_back(quantity.title);
+  for (const VariantResult& variant : pair.variants) {
+    std::vector<std::string> cells{variant.name};
+    for (const evidence::Quantity& quantity : evidence::quantities())
+      if (quantity.group == group) cells.push_back(cell_text(quantity, pair, variant));
+    if (std::any_of(cells.begin() + 1, cells.end(), [](const std::string& cell) { return !cell.empty(); }))
+      rows.push_back(std::move(cells));
+  }
+  return rows;
+}
+
+Rows stage_rows(const evidence::PairResult& pair) {
+  Rows rows{{"stage", "took", "limit", "finished"}};
+  for (const evidence::StageRecord& stage : pair.watchdog)
+    rows.push_back({std::string{to_string(stage.stage)}, base::human_duration(stage.elapsed_s),
+                    base::human_duration(stage.limit_s), stage.finished ? "yes" : "no"});
+  return rows;
+}
+
+Rows kernel_rows(const evidence::PairResult& pair) {
+  Rows rows{{"variant", "kernel", "registers a thread", "local memory a thread"}};
+  for (const VariantResult& variant : pair.variants)
+    for (const evidence::KernelResources& kernel : variant.kernels)
+      rows.push_back({variant.name, kernel.name, std::to_string(kernel.registers), bytes_text(kernel.local_bytes)});
+  return rows;
 }
 
 }  // namespace aisp::report

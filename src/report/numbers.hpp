@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "evidence/expectations/expectations.hpp"
 #include "evidence/result.hpp"
@@ -10,12 +11,10 @@
 
 namespace aisp::report {
 
-// "scale 1.00", with the pair's sizes where it declares some: "scale 1.00, sizes m=4096, n=4096 (set)".
-std::string workload_text(const evidence::PairResult& pair);
-
-// " Samples fill 35 % of 0.61 s, SM clock 1980 MHz (median).", a sentence behind another; empty where nothing was timed. A chip
-// at its power cap runs faster the longer it rests between samples.
-std::string pace_text(const evidence::PairResult& pair);
+// Returns how a pair was timed: "Timed by events from a released start, cold cache, judged by time; ... Samples fill 35 % of 0.61
+// s, SM clock 1980 MHz (median)."; empty where nothing was timed. A chip at its power cap runs faster the longer it rests between
+// samples.
+std::string timed_text(const evidence::PairResult& pair);
 
 std::string chapter_title(std::string_view chapter);         // "ch07": "Chapter 7"; other names as they are
 std::string speedup_text(const evidence::Speedup& speedup);  // "3.04x [3.02, 3.06]"
@@ -39,7 +38,15 @@ std::string metric_number(const evidence::RecordedMetric& metric);
 // "NVIDIA H200, driver 580.159, CUDA 13.0, power limit 700 W"; the CPU of a host pair.
 std::string machine_text(const evidence::Recorded& recorded);
 
-using evidence::range_of_lessons;
-using evidence::SpeedupRange;
+std::string joules_text(double joules);                         // "0.211 J", "35.2 mJ", "8.1 uJ"
+std::string energy_ratio_text(const evidence::Energy& energy);  // "2.91x [2.90, 2.93]"; "-" for the baseline
+
+// Tables that are the same in every report, headings first; nothing but them where no variant has such a result.
+using Rows = std::vector<std::vector<std::string>>;
+Rows quantity_rows(const evidence::PairResult& pair, std::string_view group);  // `group`: of evidence::quantities()
+Rows kernel_rows(const evidence::PairResult& pair);
+Rows stage_rows(const evidence::PairResult& pair);
+Rows counters_table(const evidence::PairResult& pair);  // of hardware; without any not even headings
+Rows cost_table(const evidence::SuiteResult& suite);    // declared against measured cost of every pair
 
 }  // namespace aisp::report

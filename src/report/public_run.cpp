@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "evidence/json.hpp"
 
@@ -97,38 +97,38 @@ std::string without_addresses(const std::string& text) {
 
 // Fields that hold words of ours, which stay though a host or a user may be called like one of them.
 bool is_our_word(const std::string& field) {
-  static const std::set<std::string> fields = {"target",
-                                               "targets",
-                                               "cases",
-                                               "chapter",
-                                               "name",
-                                               "best",
-                                               "case",
-                                               "device",
-                                               "bound",
-                                               "role",
-                                               "status",
-                                               "math",
-                                               "verdict",
-                                               "bytes_of",
-                                               "start",
-                                               "cache",
-                                               "judged_by",
-                                               "timing_mode",
-                                               "unit",
-                                               "origin",
-                                               "better",
-                                               "started_utc",
-                                               "source_digest",
-                                               "stopped_because",
-                                               "ceiling_from",
-                                               "memory_from",
-                                               "flops_from",
-                                               "aisp_version",
-                                               "commit",
-                                               "driver_version",
-                                               "library_versions"};
-  return fields.contains(field);
+  constexpr auto fields = std::to_array<std::string_view>({"target",
+                                                           "targets",
+                                                           "cases",
+                                                           "chapter",
+                                                           "name",
+                                                           "best",
+                                                           "case",
+                                                           "device",
+                                                           "bound",
+                                                           "role",
+                                                           "status",
+                                                           "math",
+                                                           "verdict",
+                                                           "bytes_of",
+                                                           "start",
+                                                           "cache",
+                                                           "judged_by",
+                                                           "timing_mode",
+                                                           "unit",
+                                                           "origin",
+                                                           "better",
+                                                           "started_utc",
+                                                           "source_digest",
+                                                           "stopped_because",
+                                                           "ceiling_from",
+                                                           "memory_from",
+                                                           "flops_from",
+                                                           "aisp_version",
+                                                           "commit",
+                                                           "driver_version",
+                                                           "library_versions"});
+  return std::ranges::find(fields, field) != fields.end();
 }
 
 // Returns the users whose homes a text names: /home/ada, /Users/ada.

@@ -104,6 +104,18 @@ std::vector<Said> grouped(const std::vector<PairResult>& pairs, std::vector<std:
 
 }  // namespace
 
+std::vector<Said> grouped_by(const std::vector<PairResult>& pairs,
+                             const std::function<std::vector<std::string>(const PairResult&)>& texts_of) {
+  std::vector<Said> said;
+  for (const PairResult& pair : pairs)
+    for (std::string& text : texts_of(pair)) {
+      auto found = std::ranges::find(said, text, &Said::text);
+      if (found == said.end()) found = said.insert(said.end(), {std::move(text), {}});
+      if (found->pairs.empty() || found->pairs.back() != &pair) found->pairs.push_back(&pair);
+    }
+  return said;
+}
+
 std::vector<Said> warnings_of(const std::vector<PairResult>& pairs) { return grouped(pairs, &PairResult::warnings); }
 std::vector<Said> notes_of(const std::vector<PairResult>& pairs) { return grouped(pairs, &PairResult::notes); }
 

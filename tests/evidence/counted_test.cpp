@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/recorded/counted.hpp"
+#include "evidence/recorded/recorded.hpp"
 
 #include <gtest/gtest.h>
 

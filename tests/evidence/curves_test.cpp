@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "evidence/recorded/sweep.hpp"
+#include "evidence/recorded/recorded.hpp"
 
 namespace aisp::evidence {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/gap_closed.hpp"
+#include "evidence/quantities.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,9 +8,8 @@
 #include <regex>
 
 #include "opened_page.hpp"
-#include "report/html/page_frame.hpp"
+#include "report/html/parts.hpp"
 #include "report/html/text.hpp"
-#include "report/markdown/machines.hpp"
 #include "report/pictures/bar_picture.hpp"
 #include "report/public_run.hpp"
 #include "sample_suite.hpp"

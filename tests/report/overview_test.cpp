@@ -5,7 +5,7 @@
 #include "opened_page.hpp"
 #include "report/html/html.hpp"
 #include "report/html/text.hpp"
-#include "report/summary_sentence.hpp"
+#include "report/run_end.hpp"
 #include "sample_suite.hpp"
 
 namespace aisp::report {

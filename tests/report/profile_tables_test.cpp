@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/markdown/profile_tables.hpp"
+#include "report/markdown/markdown.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "report/console.hpp"
 #include "report/html/html.hpp"
-#include "report/markdown/markdown.hpp"
 #include "report/opened_page.hpp"
 #include "report/sample_suite.hpp"
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <algorithm>
 
-#include "report/pictures/label_places.hpp"
+#include "report/pictures/plot.hpp"
 
 namespace aisp::report {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/markdown/sweep_markdown.hpp"
+#include "report/markdown/markdown.hpp"
 
 #include <gmock/gmock.h>
 

@@ -18,7 +18,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -35,13 +34,6 @@ namespace aisp::base {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct DescriptorGuard {
-  int number = -1;
-  ~DescriptorGuard() {
-    if (number >= 0) ::close(number);
-  }
-};
 
 [[noreturn]] void cannot_start(const Command& command, const std::string& why) {
   throw Error{
@@ -85,15 +77,15 @@ Prepared prepare(const Command& command, const std::string& mark) {
 // The child's stdin: a deleted file, so that no writer has to keep up with the reader.
 int input_file(const Command& command) {
   if (command.input.empty()) return ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  const int file = static_cast<int>(::syscall(SYS_memfd_create, "aisp-input", 1u /* MFD_CLOEXEC */));
-  if (file < 0) return -1;
-  if (const int error = write_all(file, command.input); error != 0) {
-    ::close(file);
+  Descriptor file{static_cast<int>(::syscall(SYS_memfd_create, "aisp-input", 1u /* MFD_CLOEXEC */))};
+  if (!file.open()) return -1;
+  if (const int error = write_all(file.get(), command.input); error != 0) {
+    file.close();
     errno = error;
     return -1;
   }
-  ::lseek(file, 0, SEEK_SET);
-  return file;
+  ::lseek(file.get(), 0, SEEK_SET);
+  return file.release();
 }
 
 int output_file(const Command& command) {
@@ -173,13 +165,8 @@ std::string new_mark() {
          std::to_string(static_cast<long long>(monotonic_s() * 1e6));
 }
 
-std::string slurp(const std::filesystem::path& file) {
-  std::ifstream stream{file, std::ios::binary};
-  // Reading fails if the process ends meanwhile; an iterator would throw.
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
+// Returns what a file of /proc holds; nothing of a process that has ended.
+std::string text_of(const fs::path& file) { return try_read_file(file, std::size_t{64} << 20).value_or(""); }
 
 struct ProcessStat {
   std::string name;
@@ -189,7 +176,7 @@ struct ProcessStat {
 
 // "PID (name) S PPID PGRP ..."; the name may hold blanks and parentheses, so the last ')' ends it.
 ProcessStat read_stat(const std::filesystem::path& process) {
-  const std::string text = slurp(process / "stat");
+  const std::string text = text_of(process / "stat");
   const std::size_t open = text.find('('), close = text.rfind(')');
   if (open == std::string::npos || close == std::string::npos) return {};
   ProcessStat stat{.name = text.substr(open + 1, close - open - 1)};
@@ -199,7 +186,7 @@ ProcessStat read_stat(const std::filesystem::path& process) {
 }
 
 bool has_mark(const std::filesystem::path& process, const std::string& mark) {
-  const std::string environment = '\0' + slurp(process / "environ") + '\0';
+  const std::string environment = '\0' + text_of(process / "environ") + '\0';
   return environment.find('\0' + mark + '\0') != std::string::npos;
 }
 
@@ -247,10 +234,8 @@ bool pass_results(const Child& child, const ChildQuestion& question, const std::
 }  // namespace
 
 bool is_stopped(pid_t process) {
-  const std::string status = try_read_file("/proc/" + std::to_string(process) + "/stat").value_or("");
-  const std::size_t name_end = status.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= status.size()) return false;
-  return status[name_end + 2] == 'T' || status[name_end + 2] == 't';
+  const char state = read_stat("/proc/" + std::to_string(process)).state;
+  return state == 'T' || state == 't';
 }
 
 std::string signal_name(int signal) {
@@ -281,29 +266,29 @@ Child::Child(const Command& command) : mark_{new_mark()} {
   int output_pipe[2] = {-1, -1};
   if (command.output_pipe && ::pipe2(output_pipe, O_CLOEXEC) != 0)
     cannot_start(command, std::string{"no pipe: "} + std::strerror(errno));
-  DescriptorGuard read_output{output_pipe[0]};
-  const DescriptorGuard input{input_file(command)}, output{command.output_pipe ? output_pipe[1] : output_file(command)};
-  if (input.number < 0) cannot_start(command, std::string{"no room for its input: "} + std::strerror(errno));
-  if (output.number < 0) cannot_start(command, "cannot write " + command.output.string() + ": " + std::strerror(errno));
+  Descriptor read_output{output_pipe[0]};
+  const Descriptor input{input_file(command)}, output{command.output_pipe ? output_pipe[1] : output_file(command)};
+  if (!input.open()) cannot_start(command, std::string{"no room for its input: "} + std::strerror(errno));
+  if (!output.open()) cannot_start(command, "cannot write " + command.output.string() + ": " + std::strerror(errno));
   int results[2] = {-1, -1}, failure[2] = {-1, -1};
   if ((command.result_pipe && ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, results) != 0) ||
       ::pipe2(failure, O_CLOEXEC) != 0) {
-    const DescriptorGuard close_read{results[0]}, close_write{results[1]};
+    const Descriptor close_read{results[0]}, close_write{results[1]};
     cannot_start(command, std::string{"no pipe: "} + std::strerror(errno));
   }
-  DescriptorGuard read_results{results[0]};
-  const DescriptorGuard read_failure{failure[0]};
+  Descriptor read_results{results[0]};
+  const Descriptor read_failure{failure[0]};
   {
-    const DescriptorGuard write_results{results[1]}, write_failure{failure[1]};
+    const Descriptor write_results{results[1]}, write_failure{failure[1]};
     const pid_t parent = ::getpid();
     pid_ = ::fork();
-    if (pid_ == 0) become(prepared, command, {input.number, output.number, write_results.number, write_failure.number}, parent);
+    if (pid_ == 0) become(prepared, command, {input.get(), output.get(), write_results.get(), write_failure.get()}, parent);
     if (pid_ < 0) cannot_start(command, std::strerror(errno));
   }
   ::setpgid(pid_, pid_);  // whoever comes first, so that kill_group() works from here on
   int error = 0;
   ssize_t got = 0;
-  while ((got = ::read(read_failure.number, &error, sizeof error)) < 0 && errno == EINTR) {
+  while ((got = ::read(read_failure.get(), &error, sizeof error)) < 0 && errno == EINTR) {
   }
   if (got == static_cast<ssize_t>(sizeof error)) {
     wait();
@@ -311,9 +296,9 @@ Child::Child(const Command& command) : mark_{new_mark()} {
   }
   // Only the parent's ends: the child writes to the others as to any pipe.
   for (const auto& [pipe, fd] : {std::pair{&read_results, &result_fd_}, std::pair{&read_output, &output_fd_}}) {
-    if (pipe->number < 0) continue;
-    ::fcntl(pipe->number, F_SETFL, O_NONBLOCK);
-    *fd = std::exchange(pipe->number, -1);
+    if (!pipe->open()) continue;
+    ::fcntl(pipe->get(), F_SETFL, O_NONBLOCK);
+    *fd = pipe->release();
   }
 }
 

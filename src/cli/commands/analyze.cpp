@@ -15,7 +15,6 @@
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
-#include "cli/regression_gate.hpp"
 #include "evidence/comparison/history.hpp"
 #include "report/analysis/analysis.hpp"
 #include "suite/records/run_folder.hpp"

@@ -16,7 +16,7 @@
 #include "cli/commands/peak_links.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
-#include "cli/requirements.hpp"
+#include "cli/suite_flags.hpp"
 #include "evidence/json.hpp"
 #include "machine/doctor/tcgen05.hpp"
 #include "machine/machine.hpp"

@@ -5,9 +5,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_fields.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"
 #include "evidence/json.hpp"
+
+namespace aisp::knowledge {
+
+AISP_DESCRIBE(Model, name, source, parameters, active_parameters, layers, hidden, heads, kv_heads, head_dim, experts,
+              experts_per_token)
+
+}  // namespace aisp::knowledge
 
 namespace aisp::cli {
 namespace {
@@ -133,20 +141,6 @@ json gemm_json(const Gemm& gemm) {
           {"rounded_intensity_flop_per_byte", gemm.rounded_intensity()}};
 }
 
-json model_json(const knowledge::Model& model) {
-  return {{"name", model.name},
-          {"source", model.source},
-          {"parameters", model.parameters},
-          {"active_parameters", model.active_parameters},
-          {"layers", model.layers},
-          {"hidden", model.hidden},
-          {"heads", model.heads},
-          {"kv_heads", model.kv_heads},
-          {"head_dim", model.head_dim},
-          {"experts", model.experts},
-          {"experts_per_token", model.experts_per_token}};
-}
-
 }  // namespace
 
 std::string estimate_text(const Question& q, const Estimate& e) {
@@ -173,7 +167,7 @@ std::string estimate_json(const Question& q, const Estimate& e) {
   memory["cache_per_token_bytes"] = e.cache_bytes_per_token;
   memory["largest_batch"] = e.largest_batch;
   const json whole = {{"schema_version", evidence::schema_version},
-                      {"model", model_json(q.model)},
+                      {"model", base::json_of(q.model)},
                       {"question",
                        {{"gpu", q.gpu->key},
                         {"gpus", q.gpus},
@@ -250,7 +244,7 @@ std::string ranking_json(const Question& q, const std::vector<knowledge::Candida
                     {"doubts", doubts_json(knowledge::doubts_of(candidate))}});
   }
   return evidence::json_text(
-             {{"schema_version", evidence::schema_version}, {"model", model_json(q.model)}, {"ranking", std::move(list)}}, 2) +
+             {{"schema_version", evidence::schema_version}, {"model", base::json_of(q.model)}, {"ranking", std::move(list)}}, 2) +
          '\n';
 }
 

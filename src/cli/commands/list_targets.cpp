@@ -10,7 +10,6 @@
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
-#include "cli/list.hpp"
 #include "cli/output.hpp"
 #include "cli/suite_flags.hpp"
 #include "evidence/json.hpp"

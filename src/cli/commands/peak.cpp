@@ -16,7 +16,7 @@
 #include "evidence/json.hpp"
 #include "peak/obtain.hpp"
 #include "peak/table.hpp"
-#include "report/pictures/staircase_picture.hpp"
+#include "report/pictures/line_picture.hpp"
 
 namespace aisp::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "evidence/json.hpp"
 #include "peak/table.hpp"
 #include "report/markdown/markdown.hpp"
-#include "report/pictures/staircase_picture.hpp"
+#include "report/pictures/line_picture.hpp"
 #include "report/quote.hpp"
 
 namespace aisp::cli {

@@ -9,10 +9,9 @@
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
-#include "cli/launched.hpp"
 #include "cli/output.hpp"
-#include "cli/requirements.hpp"
 #include "cli/suite_command.hpp"
+#include "cli/suite_flags.hpp"
 #include "suite/selection.hpp"
 
 namespace aisp::cli {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "evidence/recorded/sweep.hpp"
+#include "evidence/recorded/recorded.hpp"
 
 namespace aisp::evidence {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/html/charts.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,9 +8,11 @@
 #include "base/math/statistics.hpp"
 #include "base/text.hpp"
 #include "evidence/range.hpp"
+#include "report/html/parts.hpp"
 #include "report/html/text.hpp"
 #include "report/numbers.hpp"
-#include "report/pictures/ladder.hpp"
+#include "report/pictures/bar_picture.hpp"
+#include "report/pictures/plot.hpp"
 
 namespace aisp::report::html {
 namespace {
@@ -20,18 +20,10 @@ namespace {
 using evidence::GpuState;
 using evidence::PairResult;
 using evidence::VariantResult;
+using evidence::VariantRole;
 
 // Units of the pictures; the page stretches them.
 constexpr double width = 1000, strip_height = 40, dots_top = 5, chart_height = 60;
-
-struct AxisRange {
-  double low = 0, high = 0;
-  // Halves, because the difference of two finite numbers may be none.
-  double place(double value) const {
-    const double part = high > low ? (value / 2 - low / 2) / (high / 2 - low / 2) : 0.5;
-    return std::isfinite(part) ? std::clamp(part, 0.0, 1.0) : 0.5;
-  }
-};
 
 // The samples to draw, the stopwatch's own time taken out, with the round of each.
 struct SampleStrip {
@@ -107,14 +99,14 @@ std::string digits(double place) {
 
 // First round on top, so that a drift shows as a slope. The page's script draws them: places of all samples, and where it is no
 // matter of course the height and the clock's class of each.
-std::string dots(const SampleStrip& samples, const AxisRange& range, const Clocks& clocks) {
+std::string dots(const SampleStrip& samples, const Scale& range, const Clocks& clocks) {
   const auto [first, last] = std::minmax_element(samples.rounds.begin(), samples.rounds.end());
-  const AxisRange rounds{static_cast<double>(*first), static_cast<double>(*last)};
+  const Scale rounds{false, static_cast<double>(*first), static_cast<double>(*last), dots_top, strip_height - dots_top};
   std::string places, heights, classes;
   bool one_a_round = true;
   for (std::size_t i = 0; i < samples.times_ms.size(); ++i) {
-    places += digits(range.place(samples.times_ms[i]) * width);
-    heights += digits(dots_top + rounds.place(samples.rounds[i]) * (strip_height - 2 * dots_top));
+    places += digits(range.at(samples.times_ms[i]));
+    heights += digits(rounds.at(samples.rounds[i]));
     classes += static_cast<char>('0' + clocks.class_of(samples.rounds[i]));
     one_a_round = one_a_round && samples.rounds[i] == samples.rounds.front() + static_cast<int>(i);
   }
@@ -152,26 +144,26 @@ std::string strip(const PairResult& pair, const VariantResult& variant, double s
   const SampleStrip samples = samples_of(*variant.timing);
   if (samples.times_ms.empty()) return {};
   const double median = variant.timing->summary.median;
-  const AxisRange range{median * (1 - spread), median * (1 + spread)};
+  const Scale range{false, median * (1 - spread), median * (1 + spread), 0, width};
   const std::optional<evidence::Range> interval = interval_of(variant, samples);
   std::string drawing;
   if (interval) {
-    const double from = range.place(interval->low) * width, to = range.place(interval->high) * width;
+    const double from = range.at(interval->low), to = range.at(interval->high);
     drawing += fmt::format("<rect class=\"interval\" x=\"{:.0f}\" y=\"0\" width=\"{:.0f}\" height=\"{}\"/>", from,
                            std::max(to - from, 2.0), strip_height);
   }
   drawing += dots(samples, range, clocks);
-  if (std::isfinite(median)) drawing += upright("median", range.place(median) * width);
+  if (std::isfinite(median)) drawing += upright("median", range.at(median));
   const std::string words = interval ? fmt::format("median {}, interval {} to {}", time_text(median), time_text(interval->low),
                                                    time_text(interval->high))
                                      : "median " + time_text(median);
   const std::string role = variant.name == pair.lesson ? "lesson" : std::string{to_string(variant.role)};
   std::string label = tag("b", escaped(variant.name)) + fmt::format(" <span class=\"role\">{}</span>", role) +
                       fmt::format("<span class=\"words\">{}</span>", words);
-  std::string scale = tag("span", time_text(range.low)) +
+  std::string scale = tag("span", time_text(range.low())) +
                       tag("span", base::plural(samples.times_ms.size(), "sample") +
                                       (samples.undrawable > 0 ? fmt::format(", {} not finite", samples.undrawable) : "")) +
-                      tag("span", time_text(range.high));
+                      tag("span", time_text(range.high()));
   return tag("div",
              tag("div", label, "class=\"label\"") +
                  svg("strip", strip_height, fmt::format("samples of {}: {}", variant.name, words), drawing) +
@@ -184,9 +176,9 @@ std::string line_chart(const std::vector<double>& values, std::string_view css_c
                        const std::string& unit) {
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   // From zero, so that a small ripple looks small.
-  const AxisRange range{0, *most * 1.05};
+  const Scale range{false, 0, *most * 1.05, chart_height, 0};
   std::string heights;
-  for (const double value : values) heights += digits(10 * (chart_height - range.place(value) * chart_height));
+  for (const double value : values) heights += digits(10 * range.at(value));
   const std::string words =
       *least == *most ? fmt::format("{:.0f} {}", *most, unit) : fmt::format("{:.0f} to {:.0f} {}", *least, *most, unit);
   return tag("div",
@@ -209,6 +201,44 @@ std::string clock_limits(const PairResult& pair, const HtmlReport& report) {
     text += fmt::format("{}The clock was limited by {} in {} of {}.", text.empty() ? "" : " ", escaped(words), count,
                         base::plural(pair.gpu_states.size(), "round"));
   return tag("p", text, "class=\"note\"");
+}
+
+std::string css_class_of(const evidence::PairResult& pair, const VariantResult& variant) {
+  if (variant.role == VariantRole::control) return "unclear";
+  if (variant.role != VariantRole::optimized) return std::string{to_string(variant.role)};
+  return variant.name == pair.lesson ? "best" : "optimized";
+}
+
+Bar bar_of(const evidence::PairResult& pair, const VariantResult& variant) {
+  Bar bar{.name = variant.name, .detail = standing_text(pair, variant), .css_class = css_class_of(pair, variant)};
+  if (variant.role == VariantRole::baseline) {
+    bar.value = 1;
+    bar.text = "1x, " + median_text(variant);
+    return bar;
+  }
+  const evidence::Speedup& speedup = *variant.speedup;
+  bar.value = speedup.value;
+  bar.low = speedup.low;
+  bar.high = speedup.high;
+  bar.text = base::significant(speedup.value) + "x";
+  if (variant.gain && variant.gain->over != pair.variants.front().name) bar.text += " (" + gain_text(pair, variant) + ")";
+  return bar;
+}
+
+// Returns the baseline, the steps in their order with the gain of each, then controls and libraries; those that may be claimed.
+BarChart ladder_chart(const evidence::PairResult& pair) {
+  BarChart chart{.title = "speedups of the variants of " + pair.target, .reference = 1, .tick_unit = "x", .value_px = 210};
+  BarGroup group;
+  double greatest = 1;
+  for (const VariantResult& variant : pair.variants) {
+    const bool is_baseline = variant.role == VariantRole::baseline && variant.timing && pair.status == evidence::Status::passed;
+    if (!is_baseline && claimable(pair, variant) == nullptr) continue;
+    group.bars.push_back(bar_of(pair, variant));
+    greatest = std::max(greatest, group.bars.back().value);
+  }
+  chart.logarithmic = greatest > most_on_linear_scale;
+  chart.groups.push_back(std::move(group));
+  return chart;
 }
 
 }  // namespace

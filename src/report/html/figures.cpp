@@ -8,24 +8,13 @@
 #include "base/text.hpp"
 #include "report/html/parts.hpp"
 #include "report/html/text.hpp"
-#include "report/markdown/machines.hpp"
-#include "report/markdown/sweep_markdown.hpp"
+#include "report/markdown/markdown.hpp"
 #include "report/pictures/bar_picture.hpp"
 #include "report/pictures/line_picture.hpp"
 #include "report/pictures/sweep_picture.hpp"
 
 namespace aisp::report::html {
 namespace {
-
-std::string table_of(const std::string& label, const Rows& cells) {
-  std::string rows;
-  for (std::size_t i = 1; i < cells.size(); ++i) {
-    std::vector<std::string> safe;
-    for (const std::string& content : cells[i]) safe.push_back(escaped(content));
-    rows += row(safe);
-  }
-  return rows.empty() ? "" : table(label, cells.front(), rows);
-}
 
 std::string section(const char* id, const char* title, const std::string& content) {
   return content.empty() ? "" : tag("section", tag("h2", title) + content, fmt::format("id=\"{}\"", id)) + "\n";
@@ -41,7 +30,7 @@ Rows rates_of(const Roofline& roofline, bool drawn) {
 std::string roofline_part(const Roofline& roofline) {
   return svg::with_micro_sign(
       figure([&](double width) { return roofline_picture(roofline, width); }) +
-      folded("All variants as a table", table_of("rates of " + roofline.title(), rates_of(roofline, true))));
+      folded("All variants as a table", text_table("rates of " + roofline.title(), rates_of(roofline, true))));
 }
 
 LineChart history_chart(const evidence::Series& series) {
@@ -77,8 +66,8 @@ std::string sweep_section(const HtmlReport& report) {
     for (const SweepQuantity quantity : {SweepQuantity::rate, SweepQuantity::time, SweepQuantity::speedup})
       for (const LineChart& chart : sweep_charts(sweeps[i], quantity))
         text += figure([&](double width) { return line_picture(chart, width); });
-    text += table_of("points of " + sweeps[i].target, sweep_summary(sweeps[i]));
-    text += folded("All variants at all points", table_of("sweep of " + sweeps[i].target, tables[i].rows));
+    text += text_table("points of " + sweeps[i].target, sweep_summary(sweeps[i]));
+    text += folded("All variants at all points", text_table("sweep of " + sweeps[i].target, tables[i].rows));
   }
   return section("sweeps", "Sweeps", text);
 }
@@ -100,7 +89,7 @@ std::string roofline_section(const HtmlReport& report) {
     text = tag("p", "No pair that passed and was timed declares FLOPs and bytes of memory, so there is nothing to draw.",
                "class=\"note\"");
   if (rest.size() > 1)
-    text += folded("Pairs without FLOPs per byte of memory", table_of("rates of pairs that are not drawn", rest));
+    text += folded("Pairs without FLOPs per byte of memory", text_table("rates of pairs that are not drawn", rest));
   return section("roofline", "Rooflines", text);
 }
 
@@ -111,7 +100,7 @@ std::string against_section(const HtmlReport& report) {
   for (const BarChart* chart : {&machines.speed, &machines.normalised})
     if (!chart->empty())
       text += tag("h3", escaped(chart->title)) + figure([&](double width) { return bar_picture(*chart, width); });
-  text += folded("As a table", table_of("this run beside the other", machines.rows));
+  text += folded("As a table", text_table("this run beside the other", machines.rows));
   return section("against", "Beside another run", text);
 }
 

@@ -5,17 +5,33 @@
 
 #include <algorithm>
 #include <set>
+#include <stdexcept>
 
 #include "base/deflate.hpp"
 #include "base/digest.hpp"
 #include "base/text.hpp"
 #include "evidence/run_summary.hpp"
-#include "report/html/page_frame.hpp"
 #include "report/html/parts.hpp"
 #include "report/html/text.hpp"
 #include "report/warnings.hpp"
 
 namespace aisp::report {
+
+std::string filled(std::string_view text, const std::map<std::string, std::string, std::less<>>& values) {
+  std::string result;
+  std::size_t done = 0;
+  for (std::size_t open = text.find("{{"); open != std::string_view::npos; open = text.find("{{", done)) {
+    const std::size_t close = text.find("}}", open);
+    const std::string_view name = text.substr(open + 2, close - open - 2);
+    const auto value = values.find(name);
+    if (close == std::string_view::npos || value == values.end())
+      throw std::logic_error{"the page asks for '" + std::string{name} + "', which nobody gives"};
+    result.append(text.substr(done, open - done)).append(value->second);
+    done = close + 2;
+  }
+  return result.append(text.substr(done));
+}
+
 namespace html {
 namespace {
 
@@ -105,20 +121,26 @@ std::string linked(const PairResult& pair) {
   return fmt::format("<a href=\"#{}\">{}</a>", id_of(label_in_run(pair)), escaped(label_of(pair)));
 }
 
+std::string links_to(const std::vector<const PairResult*>& pairs) {
+  std::vector<std::string> links;
+  for (const PairResult* pair : pairs) links.push_back(linked(*pair));
+  return base::join(links, ", ");
+}
+
 // A machine without a GPU skips two hundred pairs for one reason, which is said once.
 std::string skips_by_reason(const std::vector<const PairResult*>& pairs) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
+  std::vector<Said> reasons;
   for (const PairResult* pair : pairs) {
     if (pair->status != Status::skipped || !problem_items(*pair).empty()) continue;
-    const auto known = std::ranges::find(reasons, pair->reason, [](const auto& entry) { return entry.first; });
-    auto& entry = known != reasons.end() ? *known : reasons.emplace_back(pair->reason, std::vector<std::string>{});
-    entry.second.push_back(linked(*pair));
+    auto known = std::ranges::find(reasons, pair->reason, &Said::text);
+    if (known == reasons.end()) known = reasons.insert(reasons.end(), {pair->reason, {}});
+    known->pairs.push_back(pair);
   }
   std::string blocks;
-  for (const auto& [reason, links] : reasons)
+  for (const Said& skips : reasons)
     blocks += tag("div",
-                  tag("h3", badge(Status::skipped) + " " + base::plural(links.size(), "pair")) + tag("p", escaped(reason)) +
-                      tag("p", base::join(links, ", ")),
+                  tag("h3", badge(Status::skipped) + " " + base::plural(skips.pairs.size(), "pair")) +
+                      tag("p", escaped(skips.text)) + tag("p", links_to(skips.pairs)),
                   "class=\"problem skipped\"") +
               "\n";
   return blocks;
@@ -127,14 +149,12 @@ std::string skips_by_reason(const std::vector<const PairResult*>& pairs) {
 std::string said_blocks(const std::vector<Said>& all, std::string_view heading) {
   std::string blocks;
   for (const Said& said : all) {
-    std::vector<std::string> links;
-    for (const PairResult* pair : said.pairs) links.push_back(linked(*pair));
-    blocks +=
-        tag("div",
-            tag("h3", fmt::format("<span class=\"badge unclear\">{}</span> {}", heading, base::plural(links.size(), "pair"))) +
-                tag("p", escaped(said.text)) + tag("p", base::join(links, ", ")),
-            "class=\"problem\"") +
-        "\n";
+    const std::string many = base::plural(said.pairs.size(), "pair");
+    blocks += tag("div",
+                  tag("h3", fmt::format("<span class=\"badge unclear\">{}</span> {}", heading, many)) +
+                      tag("p", escaped(said.text)) + tag("p", links_to(said.pairs)),
+                  "class=\"problem\"") +
+              "\n";
   }
   return blocks;
 }
@@ -165,6 +185,90 @@ std::string problems_section(const HtmlReport& report) {
             "class=\"reason\"");
   if (blocks.empty()) blocks = tag("p", "None: every pair passed without a warning.", "class=\"note\"");
   return tag("section", tag("h2", "Errors, warnings and skips") + blocks, "id=\"problems\"") + "\n";
+}
+
+namespace {
+
+using evidence::Manifest;
+
+class FactRows {
+ public:
+  void add(std::string_view name, const std::string& value) {
+    if (!value.empty()) text_ += "<tr><th scope=\"row\">" + escaped(name) + "</th>" + tag("td", escaped(value)) + "</tr>\n";
+  }
+  std::string text_;
+};
+
+std::string version(int cuda) { return cuda > 0 ? fmt::format("{}.{}", cuda / 1000, cuda % 1000 / 10) : ""; }
+
+std::string gpu_text(const evidence::ManifestGpu& gpu) {
+  // A public report has neither.
+  const std::string which = gpu.uuid.empty() ? "" : fmt::format("; {}, {}", gpu.uuid, gpu.pci);
+  return fmt::format("{}, sm_{}, {}, {} SMs, L2 {}, up to {} MHz, memory {} MHz, power limit {} W{}{}", gpu.name, gpu.sm,
+                     base::human_bytes(static_cast<double>(gpu.memory_bytes)), gpu.sm_count,
+                     base::human_bytes(static_cast<double>(gpu.l2_bytes)), gpu.sm_clock_max_mhz, gpu.memory_clock_max_mhz,
+                     base::significant(gpu.power_limit_w), gpu.mig ? ", MIG" : "", which);
+}
+
+std::string program(const Manifest& m) {
+  FactRows rows;
+  rows.add("run", m.run_id);
+  rows.add("started", m.started_utc);
+  rows.add("aisp", m.aisp_version);
+  rows.add("commit", m.commit + (m.dirty ? ", modified" : ""));
+  rows.add("branch", m.branch);
+  rows.add("build", base::join({m.build_type, m.compilers, m.cuda_architectures}, "; "));
+  rows.add("command", base::join(m.command_line, " "));
+  rows.add("targets", base::join(m.targets, " "));
+  // The shards of a merged run drew their own.
+  if (m.machines.empty() || m.seed != 0) rows.add("seed", std::to_string(m.seed));
+  return rows.text_;
+}
+
+std::string machine(const Manifest& m) {
+  FactRows rows;
+  for (const evidence::ManifestGpu& gpu : m.gpus) rows.add(fmt::format("GPU {}", gpu.ordinal), gpu_text(gpu));
+  rows.add("no GPU", m.gpus.empty() ? m.cuda_error : "");
+  rows.add("driver", m.driver_version);
+  rows.add("CUDA of the driver", version(m.driver_cuda_version));
+  rows.add("CUDA runtime", version(m.runtime_cuda_version));
+  rows.add("host", m.hostname);
+  rows.add("system", m.system);
+  rows.add("kernel", m.kernel);
+  rows.add("CPU", m.cpu);
+  rows.add("CPUs", fmt::format("{} usable of {}, {}", m.cpus_usable, m.cpus_online,
+                               base::plural(static_cast<std::size_t>(std::max(m.numa_nodes, 0)), "NUMA node")));
+  rows.add("memory", base::human_bytes(static_cast<double>(m.memory_bytes)));
+  rows.add("container", m.container);
+  rows.add("virtualization", m.virtualization);
+  return rows.text_;
+}
+
+std::string map_rows(const std::map<std::string, std::string>& values) {
+  FactRows rows;
+  for (const auto& [name, value] : values) rows.add(name, value.empty() ? "(empty)" : value);
+  return rows.text_;
+}
+
+std::string machine_part(const Manifest& m, const std::string& title) {
+  std::string text = tag("h3", escaped(title)) + table("machine", {}, machine(m));
+  if (!m.environment.empty()) text += folded("Environment", table("environment", {}, map_rows(m.environment)));
+  if (!m.libraries.empty()) text += folded("Libraries", table("libraries", {}, map_rows(m.libraries)));
+  return text;
+}
+
+}  // namespace
+
+std::string manifest_section(const HtmlReport& report) {
+  const Manifest& m = report.run.manifest;
+  std::string settings;
+  for (const evidence::Setting& setting : m.configuration)
+    settings += row({escaped(setting.name), escaped(setting.value), escaped(setting.origin)});
+  std::string text = tag("h2", "Manifest") + tag("h3", "Program") + table("program", {}, program(m));
+  if (m.machines.empty()) text += machine_part(m, "Machine");
+  for (const Manifest& shard : m.machines) text += machine_part(shard, "Machine " + shard.machine);
+  if (!settings.empty()) text += folded("Settings", table("settings", {"setting", "value", "from"}, settings));
+  return tag("section", text, "id=\"manifest\"") + "\n";
 }
 
 }  // namespace html

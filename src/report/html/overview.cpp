@@ -11,13 +11,13 @@
 
 #include "base/math/statistics.hpp"
 #include "base/text.hpp"
-#include "evidence/gap_closed.hpp"
+#include "evidence/quantities.hpp"
 #include "evidence/run_summary.hpp"
 #include "report/html/parts.hpp"
 #include "report/html/text.hpp"
 #include "report/numbers.hpp"
 #include "report/pictures/bar_picture.hpp"
-#include "report/summary_sentence.hpp"
+#include "report/run_end.hpp"
 
 namespace aisp::report::html {
 namespace {

@@ -6,13 +6,10 @@
 #include "base/text.hpp"
 #include "evidence/profile/profile_difference.hpp"
 #include "evidence/quantities.hpp"
-#include "report/counters.hpp"
-#include "report/html/charts.hpp"
 #include "report/html/parts.hpp"
 #include "report/html/text.hpp"
-#include "report/markdown/profile_tables.hpp"
+#include "report/markdown/markdown.hpp"
 #include "report/numbers.hpp"
-#include "report/usage.hpp"
 
 namespace aisp::report::html {
 namespace {
@@ -60,58 +57,23 @@ std::string variants_table(const PairResult& pair) {
 }
 
 // Folded away; nothing without a result of that kind.
-std::string folded_table(const PairResult& pair, std::string_view title, const Rows& all) {
-  std::string rows;
-  for (std::size_t i = 1; i < all.size(); ++i) {
-    std::vector<std::string> cells;
-    for (const std::string& cell : all[i]) cells.push_back(escaped(cell));
-    rows += row(cells);
-  }
-  return rows.empty() ? "" : folded(std::string{title}, table(std::string{title} + " of " + pair.target, all.front(), rows));
+std::string folded_table(const PairResult& pair, std::string_view title, std::string_view label, const Rows& cells) {
+  const std::string text = text_table(fmt::format("{} of {}", label, pair.target), cells);
+  return text.empty() ? "" : folded(title, text);
 }
 
-std::string metrics_table(const PairResult& pair) {
-  std::string rows;
-  for (const VariantResult& variant : pair.variants) {
+Rows metric_rows(const PairResult& pair) {
+  Rows rows{{"variant", "metric", "median", "better"}};
+  for (const VariantResult& variant : pair.variants)
     for (const evidence::Metric& metric : variant.metrics)
-      rows += row({escaped(variant.name), escaped(metric.name),
-                   escaped(base::significant(metric.summary.median, 4) + " " + metric.unit),
-                   metric.better == evidence::Direction::lower ? "lower" : "higher"});
-  }
-  return rows.empty() ? ""
-                      : folded("Metrics", table("metrics of " + pair.target, {"variant", "metric", "median", "better"}, rows));
-}
-
-std::string counters_part(const PairResult& pair) {
-  const std::vector<std::vector<std::string>> cells = counters_table(pair);
-  if (cells.empty()) return {};
-  std::string rows;
-  for (std::size_t i = 1; i < cells.size(); ++i) {
-    std::vector<std::string> safe;
-    for (const std::string& cell : cells[i]) safe.push_back(escaped(cell));
-    rows += row(safe);
-  }
-  return folded("Hardware counters", table("hardware counters of " + pair.target, cells.front(), rows));
-}
-
-std::string stages_table(const PairResult& pair) {
-  std::string rows;
-  for (const evidence::StageRecord& stage : pair.watchdog)
-    rows += row({escaped(to_string(stage.stage)), base::human_duration(stage.elapsed_s), base::human_duration(stage.limit_s),
-                 stage.finished ? "yes" : "no"});
-  return rows.empty() ? "" : folded("Stages", table("stages of " + pair.target, {"stage", "took", "limit", "finished"}, rows));
+      rows.push_back({variant.name, metric.name, base::significant(metric.summary.median, 4) + " " + metric.unit,
+                      std::string{to_string(metric.better)}});
+  return rows;
 }
 
 std::string how(const PairResult& pair) {
-  if (pair.stopped_because == evidence::StopReason::none) return {};
-  const std::string clock = pair.device == evidence::Device::host
-                                ? "the host's clock"
-                                : fmt::format("{} from a {} start, {} cache", to_string(pair.timing_mode), to_string(pair.start),
-                                              to_string(pair.cache));
-  return tag("p",
-             escaped(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.{}", clock, pair.judged_by,
-                                 to_string(pair.stopped_because), pair.seed, workload_text(pair), pace_text(pair))),
-             "class=\"note\"");
+  const std::string text = timed_text(pair);
+  return text.empty() ? "" : tag("p", escaped(text), "class=\"note\"");
 }
 
 // Best speedup, or how it ended, in a few words beside the name.
@@ -153,9 +115,13 @@ std::string inside(const PairResult& pair, const HtmlReport& report) {
   const auto source = report.sources.find(pair.target);
   if (source != report.sources.end()) text += lesson_place(source->second) + source_part(pair, source->second);
   std::string groups;
-  for (const std::string_view group : evidence::quantity_groups) groups += folded_table(pair, group, quantity_rows(pair, group));
-  const std::string more = profile_part(pair) + groups + folded_table(pair, "Compiled kernels", kernel_rows(pair)) +
-                           metrics_table(pair) + counters_part(pair) + stages_table(pair);
+  for (const std::string_view group : evidence::quantity_groups)
+    groups += folded_table(pair, group, group, quantity_rows(pair, group));
+  const std::string more = profile_part(pair) + groups +
+                           folded_table(pair, "Compiled kernels", "Compiled kernels", kernel_rows(pair)) +
+                           folded_table(pair, "Metrics", "metrics", metric_rows(pair)) +
+                           folded_table(pair, "Hardware counters", "hardware counters", counters_table(pair)) +
+                           folded_table(pair, "Stages", "stages", stage_rows(pair));
   return more.empty() ? text : text + tag("h4", "More") + svg::with_micro_sign(more);
 }
 
@@ -196,12 +162,7 @@ std::string profile_sentence_part(const evidence::PairResult& pair) {
 std::string profile_part(const evidence::PairResult& pair) {
   std::string text;
   for (const ProfileTable& each : profile_tables(pair)) {
-    std::string rows;
-    for (std::vector<std::string> cells : each.rows) {
-      for (std::string& cell : cells) cell = escaped(cell);
-      rows += row(cells);
-    }
-    text += tag("h5", escaped(each.title)) + table(each.title + " of " + pair.target, each.columns, rows);
+    text += tag("h5", escaped(each.title)) + text_table(each.title + " of " + pair.target, each.rows);
   }
   return text.empty() ? "" : folded("Profile", text);
 }

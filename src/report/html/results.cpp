@@ -8,7 +8,7 @@
 #include <map>
 
 #include "base/text.hpp"
-#include "evidence/gap_closed.hpp"
+#include "evidence/quantities.hpp"
 #include "evidence/run_summary.hpp"
 #include "report/html/parts.hpp"
 #include "report/html/text.hpp"

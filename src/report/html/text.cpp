@@ -68,6 +68,16 @@ std::string table(std::string_view label, const std::vector<std::string>& headin
       heading.empty() ? "" : "<thead><tr>" + head + "</tr></thead>", rows);
 }
 
+std::string text_table(std::string_view label, const Rows& cells) {
+  std::string rows;
+  for (std::size_t i = 1; i < cells.size(); ++i) {
+    std::vector<std::string> safe;
+    for (const std::string& cell : cells[i]) safe.push_back(escaped(cell));
+    rows += row(safe);
+  }
+  return rows.empty() ? "" : table(label, cells.front(), rows);
+}
+
 std::string folded(std::string_view summary, std::string_view content) {
   return fmt::format("<details class=\"more\"><summary>{}</summary>\n{}</details>\n", summary, content);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "evidence/result.hpp"
+#include "report/numbers.hpp"
 #include "report/pictures/svg.hpp"
 
 namespace aisp::report::html {
@@ -16,9 +17,6 @@ namespace aisp::report::html {
 std::string escaped(std::string_view text);
 // A name for ids and links: everything but letters, digits and '-' is spelled out, so that two texts never share one.
 std::string id_of(std::string_view text);
-
-// C++ and CUDA with a tag around each token that has a colour.
-std::string highlighted(std::string_view source);
 
 // Escaped; its lines may end after an underscore.
 std::string breakable(std::string_view name);
@@ -30,6 +28,8 @@ std::string tag(std::string_view name, std::string_view content, std::string_vie
 // For the whole of one row or heading of a table, and a table that scrolls by itself where it is too wide.
 std::string row(const std::vector<std::string>& cells);
 std::string table(std::string_view label, const std::vector<std::string>& heading, const std::string& rows);
+// The same of texts, headings first; empty where nothing is below them.
+std::string text_table(std::string_view label, const Rows& cells);
 // Folded away until someone asks.
 std::string folded(std::string_view summary, std::string_view content);
 

@@ -35,6 +35,12 @@ void MarkdownTable::line(const std::vector<std::string>& cells) {
   text_ += "\n";
 }
 
+std::string markdown_table(const Rows& rows) {
+  MarkdownTable table{rows.front()};
+  std::for_each(rows.begin() + 1, rows.end(), [&](const auto& row) { table.add(row); });
+  return table.text();
+}
+
 std::string paragraph(std::string_view words) { return base::join(base::broken(words, prose_columns), "\n") + "\n"; }
 
 std::string list_item(std::string_view words) {

@@ -6,11 +6,9 @@
 #include "base/text.hpp"
 #include "evidence/profile/profile_difference.hpp"
 #include "evidence/quantities.hpp"
-#include "report/counters.hpp"
 #include "report/markdown/markdown.hpp"
 #include "report/numbers.hpp"
 #include "report/quote.hpp"
-#include "report/usage.hpp"
 
 namespace aisp::report {
 namespace {
@@ -46,19 +44,16 @@ std::string results(const PairResult& pair) {
 
 // The table of some of the results, nothing without any.
 std::string section(std::string_view title, const Rows& rows) {
-  if (rows.size() < 2) return {};
-  MarkdownTable table{rows.front()};
-  for (std::size_t i = 1; i < rows.size(); ++i) table.add(rows[i]);
-  return fmt::format("\n## {}\n{}", title, table.text());
+  return rows.size() < 2 ? "" : fmt::format("\n## {}\n{}", title, markdown_table(rows));
 }
 
-std::string metrics(const PairResult& pair) {
-  MarkdownTable table{{"variant", "metric", "median", "unit", "better"}};
+Rows metric_rows(const PairResult& pair) {
+  Rows rows{{"variant", "metric", "median", "unit", "better"}};
   for (const VariantResult& variant : pair.variants)
     for (const evidence::Metric& metric : variant.metrics)
-      table.add({variant.name, metric.name, base::significant(metric.summary.median, 4), metric.unit,
-                 metric.better == evidence::Direction::lower ? "lower" : "higher"});
-  return table.empty() ? "" : "\n## Metrics\n" + table.text();
+      rows.push_back({variant.name, metric.name, base::significant(metric.summary.median, 4), metric.unit,
+                      std::string{to_string(metric.better)}});
+  return rows;
 }
 
 // The tables are in profiles/profile.md.
@@ -70,14 +65,6 @@ std::string profile(const PairResult& pair) {
   return fmt::format("\n## Profile\n{}.{}\n", markdown_text(sentence), has_tables ? " All of it: ../profiles/profile.md" : "");
 }
 
-std::string counters(const PairResult& pair) {
-  const std::vector<std::vector<std::string>> rows = counters_table(pair);
-  if (rows.empty()) return {};
-  MarkdownTable table{rows.front()};
-  std::for_each(rows.begin() + 1, rows.end(), [&](const auto& row) { table.add(row); });
-  return "\n## Hardware counters\n" + table.text();
-}
-
 // For those who go on in Nsight's own windows.
 std::string tool_reports(const PairResult& pair) {
   std::vector<std::string> files;
@@ -86,14 +73,6 @@ std::string tool_reports(const PairResult& pair) {
     if (variant.nsys_report) files.push_back(*variant.nsys_report);
   }
   return files.empty() ? "" : fmt::format("\nReports of Nsight: {}\n", markdown_text(base::join(files, ", ")));
-}
-
-std::string stages(const PairResult& pair) {
-  MarkdownTable table{{"stage", "took", "limit", "finished"}};
-  for (const evidence::StageRecord& stage : pair.watchdog)
-    table.add({std::string{to_string(stage.stage)}, base::human_duration(stage.elapsed_s), base::human_duration(stage.limit_s),
-               stage.finished ? "yes" : "no"});
-  return table.empty() ? "" : "\n## Stages\n" + table.text();
 }
 
 std::string notes(const PairResult& pair) {
@@ -107,24 +86,17 @@ std::string notes(const PairResult& pair) {
   return text.empty() ? "" : "\n## Notes\n" + text;
 }
 
-std::string stopwatch(const PairResult& pair) {
-  if (pair.device == evidence::Device::host) return "the host's clock";
-  return fmt::format("{} from a {} start, {} cache", to_string(pair.timing_mode), to_string(pair.start), to_string(pair.cache));
-}
-
 }  // namespace
 
 std::string pair_markdown(const PairResult& pair) {
   std::string head = fmt::format("# {}\n\n{}.\n\nStatus: {}{}\n", markdown_text(label_of(pair)), markdown_text(pair.teaches),
                                  to_string(pair.status), pair.reason.empty() ? "" : ": " + markdown_text(pair.reason));
-  if (pair.stopped_because != evidence::StopReason::none)
-    head += markdown_text(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.{}", stopwatch(pair), pair.judged_by,
-                                      to_string(pair.stopped_because), pair.seed, workload_text(pair), pace_text(pair))) +
-            '\n';
+  if (const std::string timed = timed_text(pair); !timed.empty()) head += markdown_text(timed) + '\n';
   std::string groups;
   for (const std::string_view group : evidence::quantity_groups) groups += section(group, quantity_rows(pair, group));
-  return head + "\n" + results(pair) + groups + section("Compiled kernels", kernel_rows(pair)) + metrics(pair) + profile(pair) +
-         counters(pair) + tool_reports(pair) + stages(pair) + notes(pair);
+  return head + "\n" + results(pair) + groups + section("Compiled kernels", kernel_rows(pair)) +
+         section("Metrics", metric_rows(pair)) + profile(pair) + section("Hardware counters", counters_table(pair)) +
+         tool_reports(pair) + section("Stages", stage_rows(pair)) + notes(pair);
 }
 
 }  // namespace aisp::report

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/markdown/profile_tables.hpp"
 
 #include <fmt/format.h>
 
@@ -54,9 +53,8 @@ void for_each_profile(const PairResult& pair, const std::function<void(const Var
 
 ProfileTable timeline(const PairResult& pair) {
   ProfileTable table{"Timeline",
-                     {"variant", "span", "GPU at work", "idle", "gaps", "longest gap", "kernels", "kernel time", "copy time",
-                      "copies under kernels", "trace"},
-                     {}};
+                     {{"variant", "span", "GPU at work", "idle", "gaps", "longest gap", "kernels", "kernel time", "copy time",
+                       "copies under kernels", "trace"}}};
   for_each_profile(pair, [&](const VariantResult& variant, const Profile& p) {
     table.rows.push_back({variant.name, time_text(p.span_ms), time_text(p.busy_ms), profile_percent_text(p.idle_percent),
                           std::to_string(p.gaps), time_text(p.longest_gap_ms), std::to_string(p.launches), time_text(p.kernel_ms),
@@ -68,9 +66,8 @@ ProfileTable timeline(const PairResult& pair) {
 
 ProfileTable kernels(const PairResult& pair) {
   ProfileTable table{"Kernels",
-                     {"variant", "kernel", "count", "total", "mean", "share", "grid", "block", "cluster", "registers",
-                      "shared memory, static + dynamic", "local memory", "theoretical occupancy", "waves"},
-                     {}};
+                     {{"variant", "kernel", "count", "total", "mean", "share", "grid", "block", "cluster", "registers",
+                       "shared memory, static + dynamic", "local memory", "theoretical occupancy", "waves"}}};
   for_each_profile(pair, [&](const VariantResult& variant, const Profile& p) {
     for (const KernelProfile& k : p.kernels)
       table.rows.push_back({variant.name, k.name, std::to_string(k.count), time_text(k.total_ms), time_text(k.mean_ms),
@@ -84,7 +81,7 @@ ProfileTable kernels(const PairResult& pair) {
 }
 
 ProfileTable copies(const PairResult& pair) {
-  ProfileTable table{"Copies and memsets", {"variant", "kind", "count", "bytes", "time", "rate"}, {}};
+  ProfileTable table{"Copies and memsets", {{"variant", "kind", "count", "bytes", "time", "rate"}}};
   const auto add = [&](const VariantResult& variant, const std::string& kind, std::size_t count, double bytes, double ms) {
     table.rows.push_back({variant.name, kind, std::to_string(count), base::human_bytes(bytes), time_text(ms),
                           ms > 0 ? base::human_rate(bytes / (ms / 1e3), "B") : ""});
@@ -97,10 +94,9 @@ ProfileTable copies(const PairResult& pair) {
 }
 
 ProfileTable host(const PairResult& pair) {
-  ProfileTable table{
-      "Host side",
-      {"variant", "time on the host", "launch calls", "time in them", "waits", "time in them", "allocations", "most allocated"},
-      {}};
+  ProfileTable table{"Host side",
+                     {{"variant", "time on the host", "launch calls", "time in them", "waits", "time in them", "allocations",
+                       "most allocated"}}};
   for_each_profile(pair, [&](const VariantResult& variant, const Profile& p) {
     std::size_t waits = 0;
     double waited_ms = 0;
@@ -117,7 +113,7 @@ ProfileTable host(const PairResult& pair) {
 }
 
 ProfileTable calls(const PairResult& pair) {
-  ProfileTable table{"CUDA calls of the host", {"variant", "call", "count", "total", "mean"}, {}};
+  ProfileTable table{"CUDA calls of the host", {{"variant", "call", "count", "total", "mean"}}};
   for_each_profile(pair, [&](const VariantResult& variant, const Profile& p) {
     for (std::size_t i = 0; i < std::min(p.calls.size(), most_calls); ++i) {
       const CallProfile& call = p.calls[i];
@@ -130,9 +126,8 @@ ProfileTable calls(const PairResult& pair) {
 
 ProfileTable host_pair(const PairResult& pair) {
   ProfileTable table{"Host",
-                     {"variant", "wall", "user", "system", "voluntary switches", "involuntary switches", "minor page faults",
-                      "major page faults"},
-                     {}};
+                     {{"variant", "wall", "user", "system", "voluntary switches", "involuntary switches", "minor page faults",
+                       "major page faults"}}};
   for (const VariantResult& variant : pair.variants) {
     if (!variant.profile || !variant.profile->host) continue;
     const evidence::HostProfile& h = *variant.profile->host;
@@ -147,7 +142,7 @@ ProfileTable host_pair(const PairResult& pair) {
 
 std::vector<ProfileTable> profile_tables(const PairResult& pair) {
   std::vector<ProfileTable> tables{timeline(pair), kernels(pair), copies(pair), host(pair), calls(pair), host_pair(pair)};
-  std::erase_if(tables, [](const ProfileTable& table) { return table.rows.empty(); });
+  std::erase_if(tables, [](const ProfileTable& table) { return table.rows.size() < 2; });
   return tables;
 }
 
@@ -156,9 +151,7 @@ std::string profile_markdown(const PairResult& pair) {
   if (tables.empty()) return {};
   std::string text = fmt::format("# Profile of {}\n\n{}.\n", pair.target, markdown_text(evidence::profile_sentence(pair)));
   for (const ProfileTable& table : tables) {
-    MarkdownTable markdown{table.columns};
-    for (const std::vector<std::string>& row : table.rows) markdown.add(row);
-    text += fmt::format("\n## {}\n{}", markdown_text(table.title), markdown.text());
+    text += fmt::format("\n## {}\n{}", markdown_text(table.title), markdown_table(table.rows));
   }
   return text + "\nWhat each column means: docs/profiling.md.\n";
 }

@@ -6,7 +6,6 @@
 
 #include "base/text.hpp"
 #include "report/markdown/markdown.hpp"
-#include "report/markdown/sweep_markdown.hpp"
 #include "report/numbers.hpp"
 #include "report/quote.hpp"
 #include "report/run_end.hpp"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/markdown/sweep_markdown.hpp"
 
 #include <fmt/format.h>
 
@@ -109,15 +108,11 @@ std::vector<SweepTable> sweep_summaries(const std::vector<PairResult>& pairs) {
 }
 
 std::string sweep_markdown(const evidence::SuiteResult& suite) {
-  const auto table_text = [](const Rows& rows) {
-    MarkdownTable table{rows.front()};
-    std::for_each(rows.begin() + 1, rows.end(), [&](const auto& row) { table.add(row); });
-    return table.text();
-  };
   std::string text;
   const std::vector<SweepTable> summaries = sweep_summaries(suite.pairs), tables = sweep_tables(suite.pairs);
   for (std::size_t i = 0; i < tables.size(); ++i)
-    text += fmt::format("\n## Sweep of {}\n{}{}", tables[i].target, table_text(summaries[i].rows), table_text(tables[i].rows));
+    text += fmt::format("\n## Sweep of {}\n{}{}", tables[i].target, markdown_table(summaries[i].rows),
+                        markdown_table(tables[i].rows));
   return text;
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hardware_key.hpp"
+#include "base/math/statistics.hpp"
 #include "base/text.hpp"
 #include "evidence/ceilings.hpp"
 #include "evidence/expectations/fingerprint.hpp"
@@ -241,10 +242,9 @@ std::vector<std::vector<std::string>> roofline_summary(const Roofline& roofline)
     std::ranges::sort(lessons, {}, &Lesson::percent);
     const auto near =
         std::ranges::count_if(lessons, [](const Lesson& lesson) { return lesson.percent >= evidence::near_limit_percent; });
-    const std::size_t half = lessons.size() / 2;
-    const double median =
-        lessons.size() % 2 == 1 ? lessons[half].percent : (lessons[half - 1].percent + lessons[half].percent) / 2;
-    rows.push_back({roof, std::to_string(lessons.size()), std::to_string(near), base::significant(median) + " %",
+    std::vector<double> percents;
+    for (const Lesson& lesson : lessons) percents.push_back(lesson.percent);
+    rows.push_back({roof, std::to_string(lessons.size()), std::to_string(near), base::significant(base::median(percents)) + " %",
                     fmt::format("{} ({} %)", lessons.front().name, base::significant(lessons.front().percent))});
   }
   return rows;

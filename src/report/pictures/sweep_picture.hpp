@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "evidence/recorded/sweep.hpp"
+#include "evidence/recorded/recorded.hpp"
+#include "report/numbers.hpp"
 #include "report/pictures/line_picture.hpp"
-#include "report/usage.hpp"
 
 namespace aisp::report {
 

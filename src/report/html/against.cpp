@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/markdown/machines.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <optional>
 
 #include "base/text.hpp"
+#include "report/html/parts.hpp"
 #include "report/numbers.hpp"
 
 namespace aisp::report {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The points of a sweep of one pair, and the curves that they form. Recorded ones are expectations/<hardware>/sweeps/<pair>.json:
-// what pictures are drawn from, and nothing is held against.
+// The points of a sweep of one pair with the curves that they form, and the hardware counters of a pair's variants. Recorded ones
+// are expectations/<hardware>/sweeps/<pair>.json and expectations/<hardware>/counters/<pair>.json: pictures and READMEs show
+// them, and nothing is held against them.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -61,5 +62,26 @@ std::vector<Sweep> sweeps_of(const std::vector<PairResult>& pairs);
 
 // Those sweeps of a run of which every point passed, each in place of an earlier one; the names of their targets.
 std::vector<std::string> record_sweeps(const std::filesystem::path& folder, const SuiteResult& suite, const Manifest& manifest);
+
+// The version of files of recorded counters.
+inline constexpr int counted_version = 1;
+
+struct CountedVariant {
+  std::string name;
+  VariantRole role = VariantRole::optimized;
+  Counters counters;
+};
+
+struct Counted {
+  int schema_version = counted_version;
+  std::string target, lesson;
+  std::string hardware;  // as in Expectations
+  std::string source_digest;
+  Recorded recorded;
+  std::vector<CountedVariant> variants;  // those that were counted, in the pair's order
+};
+
+// Those pairs of a run that could be expectations and were counted, each in place of an earlier one; the names of their targets.
+std::vector<std::string> record_counters(const std::filesystem::path& folder, const SuiteResult& suite, const Manifest& manifest);
 
 }  // namespace aisp::evidence
