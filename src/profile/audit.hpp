@@ -13,9 +13,6 @@ namespace aisp::profile {
 inline constexpr const char* begin_marker = "aisp_sample_begin";
 inline constexpr const char* end_marker = "aisp_sample_end";
 
-// The harness's own work around an execution, by the names of its kernels: poison, digests, the eviction of L2, the frame.
-bool is_harness(const Activity& activity);
-
 // A kernel's compiled resources, as the driver reports them. Kernels of one name with other figures are others.
 struct CompiledKernel {
   std::string name;  // short
