@@ -125,7 +125,7 @@ class HostCode(TemporaryTree):
     .lesson = "wide",
     .baseline = {.name = "plain", .run = call<&Box::plain>},
     .optimized = variants({{.name = "wide", .run = call<&Box::wide>}, {.name = "deep", .run = call<&Box::deep>, .gains_over = "plain"}}),
-    .controls = variants({{.name = "other", .run = call<&Box::other>, .same_bits_as = "deep"}}),
+    .controls = variants({{.name = "other", .run = call<&Box::other>, .same_bits_as = "deep", .best_of = {"plain", "deep"}}}),
     .sweep = cases({{"few", "n=8"}, {"many", "n=800"}}),
     .edges = cases({{"empty", "n=0"}, {"one", "n=1"}}),
     .timeline = true,
@@ -135,7 +135,7 @@ class HostCode(TemporaryTree):
         code = self.code(own=OWN + pair)
         for before, after in (('"what it shows"', '"what"\n        " it shows, in other words"'), ('"wide",\n    .base', '"deep",\n    .base'),
                               ('    .lesson = "wide",\n', ""), (', .gains_over = "plain"', ""), (".controls =", ".libraries ="),
-                              (', .same_bits_as = "deep"', ""), ('{"empty", "n=0"}, ', ""),
+                              (', .same_bits_as = "deep"', ""), (', .best_of = {"plain", "deep"}', ""), (', "deep"}}}', "}}}"), ('{"empty", "n=0"}, ', ""),
                               ('    .edges = cases({{"empty", "n=0"}, {"one", "n=1"}}),\n', ""), ("n=800", "n=1600"), ("    .timeline = true,\n", ""),
                               ('    .sweep = cases({{"few", "n=8"}, {"many", "n=800"}}),\n', "    .sweep = engine::all_cases,\n")):
             with self.subTest(after):
