@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/text.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -13,33 +15,6 @@
 namespace aisp::base {
 namespace {
 
-// Matches one [...] at `pattern[at]` against `character`; `at` moves behind it. An unclosed one is an ordinary '['.
-bool match_class(std::string_view pattern, std::size_t& at, char character) {
-  std::size_t i = at + 1;
-  const bool negated = i < pattern.size() && (pattern[i] == '!' || pattern[i] == '^');
-  if (negated) ++i;
-  const std::size_t close = pattern.find(']', i + 1);  // a ']' in the first place is a member
-  if (close == std::string_view::npos) {
-    ++at;
-    return character == '[';
-  }
-  bool member = false;
-  while (i < close) {
-    const bool range = i + 2 < close && pattern[i + 1] == '-';
-    const char low = pattern[i], high = range ? pattern[i + 2] : low;
-    member = member || (low <= character && character <= high);
-    i += range ? 3 : 1;
-  }
-  at = close + 1;
-  return member != negated;
-}
-
-bool match_one(std::string_view pattern, std::size_t& at, char character) {
-  if (pattern[at] == '[') return match_class(pattern, at, character);
-  const char wanted = pattern[at++];
-  return wanted == '?' || wanted == character;
-}
-
 // Whatever the locale of the program around us: printf would write its comma.
 std::string format(double value, std::chars_format style, int digits) {
   std::array<char, 400> text{};
@@ -49,27 +24,7 @@ std::string format(double value, std::chars_format style, int digits) {
 }  // namespace
 
 bool glob_match(std::string_view pattern, std::string_view text) {
-  // The last star is the only one worth coming back to, so this is at worst quadratic.
-  std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = t;
-      continue;
-    }
-    std::size_t next = p;
-    if (p < pattern.size() && match_one(pattern, next, text[t])) {
-      p = next;
-      ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
+  return ::fnmatch(std::string{pattern}.c_str(), std::string{text}.c_str(), FNM_NOESCAPE) == 0;
 }
 
 bool is_glob(std::string_view text) { return text.find_first_of("*?[") != std::string_view::npos; }

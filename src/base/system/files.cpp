@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <stdexcept>
 #include <system_error>
@@ -16,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/system/places.hpp"
+#include "base/text.hpp"
 
 namespace aisp::base {
 namespace {
@@ -141,10 +141,7 @@ int own_descriptor(const fs::path& path) {
   std::error_code error;
   const fs::path folder = fs::canonical(folder_of(path), error);
   if (error || folder != fs::path{"/proc"} / std::to_string(::getpid()) / "fd") return -1;
-  const std::string name = path.filename().string();
-  int number = -1;
-  const auto [end, trouble] = std::from_chars(name.data(), name.data() + name.size(), number);
-  return trouble == std::errc{} && end == name.data() + name.size() ? number : -1;
+  return parse_number<int>(path.filename().string()).value_or(-1);
 }
 
 Destination without_links(const fs::path& path, const fs::path& named) {

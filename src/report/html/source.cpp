@@ -110,7 +110,8 @@ class Scanner {
   bool line_is_empty_ = true;
 };
 
-// C++ and CUDA with a tag around each token that has a colour.
+}  // namespace
+
 std::string highlighted(std::string_view source) {
   std::string html;
   std::size_t plain = 0;  // Escaping costs more per call than per byte, so what has no colour is gathered.
@@ -126,6 +127,8 @@ std::string highlighted(std::string_view source) {
   }
   return html;
 }
+
+namespace {
 
 std::string file_id(std::string_view path) { return "file-" + id_of(path); }
 

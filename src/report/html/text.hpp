@@ -18,6 +18,9 @@ std::string escaped(std::string_view text);
 // A name for ids and links: everything but letters, digits and '-' is spelled out, so that two texts never share one.
 std::string id_of(std::string_view text);
 
+// C++ and CUDA with a tag around each token that has a colour.
+std::string highlighted(std::string_view source);
+
 // Escaped; its lines may end after an underscore.
 std::string breakable(std::string_view name);
 // The pair's name, which leads to its own part of the page.
