@@ -314,7 +314,6 @@ SelftestLine judge_selftest(const pair::SelftestEntry& entry, const PairResult& 
     return line;
   }
   line.reason = slip(expected, result);
-  if (line.reason.empty() && entry.subject->copies) line.reason = difference_of_copies(result);
   if (line.reason.empty()) line.verdict = SelftestVerdict::caught;
   else if (entry.subject->needs_cupti && without_cupti(result)) line.reason = "CUPTI cannot record here";
   else if (was_too_busy(expected, result)) line.reason = "cannot tell: the machine was busy";

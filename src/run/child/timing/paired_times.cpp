@@ -11,6 +11,9 @@ namespace aisp::run {
 namespace {
 
 constexpr double alike_factor = 1.5, alike_ms = 0.003;
+// The means may differ by this share and time. Independent times of one kind exceed so many deviations in one comparison of three
+// million.
+constexpr double most_below_first = 0.25, least_below_first_ms = 0.002, certain_deviations = 5;
 
 bool nearly_all_longer(std::span<const double> here_ms, std::span<const double> there_ms) {
   std::size_t above = 0;
@@ -28,6 +31,12 @@ bool PairedTimes::longer_here() const {
 }
 
 bool longer(double here_ms, double there_ms) { return here_ms > alike_factor * there_ms && here_ms - there_ms > alike_ms; }
+
+bool taken_over(const std::vector<double>& first_ms, const std::vector<double>& later_ms) {
+  const double first = measure::trimmed_mean(first_ms), later = measure::trimmed_mean(later_ms);
+  return later < (1 - most_below_first) * first && first - later > least_below_first_ms &&
+         measure::rank_deviations(first_ms, later_ms) > certain_deviations;
+}
 
 PairedTimes beside_watched(const std::vector<measure::Sample>& samples) {
   PairedTimes times;

@@ -28,6 +28,11 @@ struct PairedTimes {
 // third longer.
 bool longer(double here_ms, double there_ms);
 
+// Whether times on inputs that another variant has met in the same round (`later_ms`) are shorter than those on inputs that it
+// meets first, if only some of them are. Each time is of other inputs, so that times that depend on them are as independent as
+// others.
+bool taken_over(const std::vector<double>& first_ms, const std::vector<double>& later_ms);
+
 // Compares samples before which all had to be idle (there), as before every execution of the verification, with those of
 // neighbouring rounds.
 PairedTimes beside_watched(const std::vector<measure::Sample>& samples);

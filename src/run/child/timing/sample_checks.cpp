@@ -23,9 +23,6 @@ constexpr double least_other_work_ms = 0.25, least_other_work_share = 0.02;
 constexpr double most_shortened = 0.1;
 constexpr std::size_t fewest_first = 4;
 constexpr double shortest_told_ms = 0.002;
-// Times on inputs that another variant has met in the same round may be shorter by this share in the mean. Independent times of
-// one kind exceed so many deviations in one comparison of three million.
-constexpr double most_shortened_mean = 0.25, certain_deviations = 5;
 // A timed execution may take this many times as long as in verification, because of other work on the machine.
 constexpr double most_beyond_verified = 2, least_beyond_verified_ms = 0.5;
 
@@ -120,17 +117,15 @@ void check_remembered(Record& record, const Timed& timed, std::vector<double> fi
       "compute everything from the inputs in every run");
 }
 
-// Finds what medians do not show: a variant that takes what another has computed for it on a part of the inputs only. Each time
-// is of other inputs, so that times that depend on them are as independent as others.
-void check_shared(Record& record, const Timed& timed, const std::vector<double>& first_ms, const std::vector<double>& later_ms) {
-  const double first = measure::trimmed_mean(first_ms), later = measure::trimmed_mean(later_ms);
-  if (later >= (1 - most_shortened_mean) * first || first - later < shortest_told_ms) return;
-  if (measure::rank_deviations(first_ms, later_ms) < certain_deviations) return;
+// Finds what medians do not show: a variant that takes over what another has computed in a part of the rounds only.
+void check_taken_over(Record& record, const Timed& timed, const std::vector<double>& first_ms,
+                      const std::vector<double>& later_ms) {
+  if (!taken_over(first_ms, later_ms)) return;
   record.fail_variant(
       *timed.result, "timed_differently",
       fmt::format("{:.4g} ms in the mean on inputs that it meets first, {:.4g} ms where another variant has run on "
                   "them: something is taken over from it",
-                  first, later),
+                  measure::trimmed_mean(first_ms), measure::trimmed_mean(later_ms)),
       "compute everything from the inputs in every run");
 }
 
@@ -141,7 +136,7 @@ void check_first_on_inputs(Record& record, const Timed& timed) {
     if (!sample.again_on_inputs) (sample.first_on_inputs ? first_ms : after_others_ms).push_back(sample.raw_ms);
   }
   check_remembered(record, timed, first_ms, after_others_ms);
-  if (timed.result->status == evidence::Status::passed) check_shared(record, timed, first_ms, after_others_ms);
+  if (timed.result->status == evidence::Status::passed) check_taken_over(record, timed, first_ms, after_others_ms);
   if (timed.result->status == evidence::Status::passed) check_remembered(record, timed, own_new_ms, again_ms);
 }
 
