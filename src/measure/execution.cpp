@@ -237,6 +237,7 @@ void Executor::queue_looks(Capture& capture) {
 
 // Checks that no work of the execution has happened yet: work that waits for the stream cannot have begun.
 void Executor::watch_held(Capture& capture) {
+  capture.look_did_not_end = capture.watch && !can_watch_held_;
   if (poisoned_.empty()) return;
   std::this_thread::sleep_for(std::chrono::microseconds{std::uniform_int_distribution{50, 500}(random_)});
   held_digests_.queue_aside();
@@ -244,8 +245,10 @@ void Executor::watch_held(Capture& capture) {
   while (!held_digests_.ready()) {
     if (Clock::now() - start < longest_look) continue;
     can_watch_held_ = false;
+    capture.look_did_not_end = true;
     return;
   }
+  capture.looked_while_held = true;
   capture.touched_while_held = held_digests_.read({}) != poisoned_;
 }
 

@@ -49,6 +49,8 @@ struct Capture {
   std::function<void()> rested{};  // called when the devices are idle, and the pair's last permitted work before its run is done
 
   std::vector<std::uint64_t> digests{};  // of session.results() in order, right after the execution
+  bool looked_while_held = false;        // outputs were looked at before the gate was opened
+  bool look_did_not_end = false;         // one was asked for, and waits for the held stream
   bool touched_while_held = false;       // outputs changed before the gate was opened
   double idle_cpu_ms = 0;  // host pairs, with `watch`: the most CPU time of another thread or child while all should be idle
 };

@@ -95,8 +95,10 @@ void SampleWatch::inspect(std::size_t v, const measure::Capture& capture, measur
   state.ran = true;
   counts.first_on_inputs += fresh_;
   fresh_ = false;
-  counts.watched += capture.watch;
-  sample.watched = capture.watch;
+  const bool watched = session_.on_gpu() ? capture.looked_while_held : capture.watch;
+  counts.watched += watched;
+  sample.watched = watched;
+  state.findings.looks_without_end += capture.look_did_not_end;
   if (capture.watch) state.findings.idle_cpu_ms.push_back(capture.idle_cpu_ms);
   if (capture.touched_while_held) state.findings.gate.push_back(fmt::format("in round {}", sample.round + 1));
   if (!capture.digest) return;

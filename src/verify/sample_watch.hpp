@@ -41,6 +41,7 @@ class SampleWatch {
     evidence::SampleChecks counts;
     std::vector<std::string> wrong, gate;  // in words, the first few
     std::vector<double> idle_cpu_ms;
+    int looks_without_end = 0;  // at outputs while the stream was held back: they waited for it
   };
   const Findings& of(std::size_t v) const { return states_[v].findings; }
   int truths_checked() const { return truths_checked_; }

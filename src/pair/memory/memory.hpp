@@ -91,8 +91,8 @@ std::uint64_t digest(const void* data, std::size_t bytes, int gpu, const DigestK
 void queue_digest(const void* data, std::size_t bytes, int gpu, std::uint64_t* sum, cudaStream_t stream,
                   const DigestKey& key = {});
 void queue_clear(std::uint64_t* sums, std::size_t count, int gpu, cudaStream_t stream);
-// Queues a copy from the GPU to page-locked memory, by a kernel like all work queued here, so that its name distinguishes it in a
-// profiler's records from a pair's own work.
+// Queues a copy from the GPU to page-locked memory, by a kernel like all work queued here, so that a profiler's records tell it
+// from a pair's own work.
 void queue_publish(const std::uint64_t* sums, std::uint64_t* to, std::size_t count, int gpu, cudaStream_t stream);
 void queue_bytes(void* data, int value, std::size_t bytes, int gpu, cudaStream_t stream);
 // Queues a copy within the memory of one GPU.

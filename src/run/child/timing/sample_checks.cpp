@@ -187,6 +187,8 @@ void check_samples(const Context& context, Record& record, const pair::Session& 
       if (v == 0) check_unwatched(record, timed[v]);
       continue;
     }
+    if (findings.looks_without_end > 0)
+      timed[v].result->checks->off.emplace_back("outputs while the stream was held back: a look at them waited for that stream");
     if (obstacle.empty()) check_first_on_inputs(record, timed[v]);
     else timed[v].result->checks->off.push_back("times on inputs seen before against times on others: " + obstacle);
   }
