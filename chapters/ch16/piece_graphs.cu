@@ -251,6 +251,10 @@ class PieceGraphs final : public Workload {
     std::fill_n(image(i), BatchMemory::words(most_rows), 0);
     std::fill_n(BatchMemory::over(image(i), most_rows).sequences, most_rows, -1);
     write_rows(image(i), most_rows, arranged);
+    // A graph chooses for all rows of its bucket, and the last norm changes a row in place: no row may be chosen twice.
+    int* other = const_cast<int*>(BatchMemory::over(image(i), most_rows).chosen_rows) + arranged.chosen_rows.size();
+    for (int row = 0; row < most_rows; ++row)
+      if (std::ranges::find(arranged.chosen_rows, row) == arranged.chosen_rows.end()) *other++ = row;
     Planned& planned = plan_.emplace_back();
     for (const Span& span : spans(i))
       for (int t = 0; t < span.tokens; ++t) planned.fresh.push_back(span.sequence * positions + span.first_position + t);

@@ -9,7 +9,7 @@
 namespace aisp::profile {
 namespace {
 
-// 3 ms and more, beside which a launch that a busy host delays is short.
+// 3 ms and more. A busy host may delay the second launch by a part of that, so what runs at once is at least a fifth.
 constexpr long long cycles = 6'000'000;
 constexpr std::size_t bytes = std::size_t{16} << 20;
 
@@ -88,7 +88,7 @@ TEST_F(TimelineGpu, OneStreamRunsOneAfterAnother) {
 TEST_F(TimelineGpu, TwoStreamsRunAtOnce) {
   const Timeline kernels = timeline([&] { side_by_side(first_, false); });
   EXPECT_EQ(kernels.kernels, 2u);
-  EXPECT_GT(static_cast<double>(kernels.kernels_ns), 1.8 * static_cast<double>(kernels.kernel_ns));
+  EXPECT_GT(static_cast<double>(kernels.kernels_ns), 1.2 * static_cast<double>(kernels.kernel_ns));
   const Timeline copy = timeline([&] { side_by_side(first_, true); });
   EXPECT_EQ(copy.copies, 1u);
   EXPECT_GT(copy.hidden_ns, copy.link_ns / 2);
@@ -100,7 +100,7 @@ TEST_F(TimelineGpu, NodesOfGraphsAreSeen) {
   copy.capture(first_, [&](cudaStream_t stream) { side_by_side(stream, true); });
   const Timeline both = timeline([&] { kernels.launch(first_); });
   EXPECT_EQ(both.kernels, 2u);
-  EXPECT_GT(static_cast<double>(both.kernels_ns), 1.8 * static_cast<double>(both.kernel_ns));
+  EXPECT_GT(static_cast<double>(both.kernels_ns), 1.2 * static_cast<double>(both.kernel_ns));
   const Timeline hidden = timeline([&] { copy.launch(first_); });
   EXPECT_EQ(hidden.kernels, 1u);
   EXPECT_EQ(hidden.copies, 1u);

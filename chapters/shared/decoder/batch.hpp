@@ -23,7 +23,7 @@ struct Batch {
   int shorts = 0, longs = 0;
   int most_pieces = 1;               // of the longest context that the step may see, 512 keys each
   bool split_longs = false;          // a block for each piece of the long ones, where they alone do not fill the GPU
-  const int* chosen_rows = nullptr;  // rows that a next token is chosen for
+  const int* chosen_rows = nullptr;  // rows that a next token is chosen for, each once: the last norm changes them in place
   int chosen = 0;
 };
 
