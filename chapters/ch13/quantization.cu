@@ -322,7 +322,7 @@ class Quantization final : public Workload {
 };
 
 constexpr KernelLimits nothing_spilled{.local_bytes = 0};
-// Of each step's 32 products and the sum so far, the tensor cores drop the bits below 2^-13 of the largest one's exponent. In a
+// The tensor cores drop, of each step's 32 products and the sum so far, the bits below 2^-13 of the largest one's exponent. In a
 // simulation of the 256 steps of K = 8192, sums are 2.0e-3 of a typical y off, with hardly a preference for either sign; rounding
 // to bf16 adds 1.6e-3. A group's 512 samples have 128 large rows that make its norm: no group of 80,000 was beyond 4.1e-3, no
 // element beyond 1.9e-2. The error grows as the root of K.

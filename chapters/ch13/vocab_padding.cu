@@ -34,7 +34,7 @@ class VocabPadding final : public Workload {
         logits_{setup.scratch<bf16>(tokens_ * padded_, {.name = "logits"})},
         padded_weights_{setup.scratch<bf16>(padded_ * depth_, {.name = "padded weights"})},
         counted_{setup.scratch<unsigned>(1, {.name = "labelled rows"})},
-        // Where it splits K, the library may round the parts to bf16 unless told otherwise. Parts in fp32 are exact
+        // The library, where it splits K, may round the parts to bf16 unless told otherwise. Parts in fp32 are exact
         // (weight_step).
         cublas_{setup, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION},
         tuned_logits_{setup, {.m = tokens_, .n = vocabulary_, .k = depth_, .b_is_transposed = true}},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Eight steps of a server, five of decode rows alone and three with a chunk of a prompt: about 150 short kernels each, between
-// which the GPU waits. A graph of a step freezes its number of rows and the grid of attention. Graphs of what stands between two
+// which the GPU waits. A graph of a step freezes its number of rows and the grid of attention; graphs of what stands between two
 // attentions freeze the number of rows alone, which is padded to a bucket.
 #include <aisp/graph.hpp>
 #include <aisp/libraries/cublas.hpp>
@@ -28,7 +28,6 @@ using Pages = attention::PagedCache<page_rows>;
 
 constexpr int most_rows = 64, sequences = 61, prompt = sequences - 1;  // of a step; the last sequence is the prompt
 constexpr int longest = 4080, positions = 4096, before_chunks = 480;   // tokens in the cache; of the prompt
-
 // Decode rows, those of sequences 0 to decodes - 1, and tokens of the prompt's next chunk.
 struct StepRows {
   int decodes, chunk;
@@ -38,7 +37,7 @@ struct StepRows {
 constexpr StepRows served[] = {{5, 0}, {16, 0}, {17, 0}, {33, 0}, {60, 0}, {25, 7}, {9, 24}, {12, 48}};
 constexpr StepRows smallest[] = {{1, 0}, {0, 1}, {3, 13}, {0, 33}, {2, 62}};
 
-// Keeps what a step has chosen. A block to each chosen row.
+// Keeps what a step has chosen, a block to each row.
 __global__ void keep_kernel(const bf16* chosen, const int* next, bf16* states, int* tokens, int hidden) {
   for (int i = static_cast<int>(threadIdx.x); i < hidden; i += static_cast<int>(blockDim.x))
     states[static_cast<std::size_t>(blockIdx.x) * hidden + i] = chosen[static_cast<std::size_t>(blockIdx.x) * hidden + i];
@@ -157,7 +156,6 @@ class PieceGraphs final : public Workload {
     double capture_us = 0;
   };
 
-  // A step as it is, and the places of its tokens.
   struct Planned {
     Batch live;
     std::vector<int> fresh;
@@ -244,14 +242,13 @@ class PieceGraphs final : public Workload {
     for (int r = 0; r < sequences; ++r) written.push_back(computed(r, steps_.size()));
     check(cudaMemcpyAsync(written_, written.data(), written_.bytes(), cudaMemcpyHostToDevice, launch.stream));
   }
-  // The image of a step's rows: those of padding belong to no sequence, and blocks that are not needed have no rows.
+  // A step's rows: padding belongs to no sequence and chooses the rows left, and blocks that are not needed have no rows.
   int* image(std::size_t step) const { return images_ + step * BatchMemory::words(most_rows); }
   void plan(std::size_t i) {
     const Arranged arranged{model_.shape(), spans(i)};
     std::fill_n(image(i), BatchMemory::words(most_rows), 0);
     std::fill_n(BatchMemory::over(image(i), most_rows).sequences, most_rows, -1);
     write_rows(image(i), most_rows, arranged);
-    // A graph chooses for all rows of its bucket, and the last norm changes a row in place: no row may be chosen twice.
     int* other = const_cast<int*>(BatchMemory::over(image(i), most_rows).chosen_rows) + arranged.chosen_rows.size();
     for (int row = 0; row < most_rows; ++row)
       if (std::ranges::find(arranged.chosen_rows, row) == arranged.chosen_rows.end()) *other++ = row;
@@ -375,7 +372,6 @@ extern constinit const Pair piece_graphs{
                             .prepare = call<&PieceGraphs::prepare_full_for_decode>,
                             .reset = call<&PieceGraphs::reset>,
                             .same_bits_as = "launched"}}),
-    // All of a step in a graph, its attention frozen to the largest grid.
     .controls = variants({{.name = "full_graph",
                            .run = call<&PieceGraphs::full_graph>,
                            .prepare = call<&PieceGraphs::prepare_full>,

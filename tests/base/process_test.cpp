@@ -144,7 +144,7 @@ int start_with_few_descriptors(rlim_t limit, const Command& command) {
 }
 
 TEST(Child, HasItsOwnDescriptorsOrDoesNotStart) {
-  Command command = shell("test -p /proc/self/fd/1 && test -p /proc/self/fd/3 || exit 9");
+  Command command = shell("test -p /proc/self/fd/1 && test -S /proc/self/fd/3 || exit 9");
   command.output_pipe = command.result_pipe = true;
   int started = 0, refused = 0;
   for (rlim_t limit = 3; limit < 40; ++limit) {

@@ -36,7 +36,7 @@ class Rows final : public Workload {
   }
 
  private:
-  // Of a mean square of 1.
+  // A mean square of 1.
   static double drawn(std::size_t i) {
     const auto even = [](std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; };
     const double first = even(random_bits(9, i)), second = even(random_bits(10, i));

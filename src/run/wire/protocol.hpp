@@ -42,7 +42,7 @@ struct BaselineWanted {  // answered by the parent with times from another proce
 // turns: the machine was busy.
 inline constexpr const char* longer_in_rounds_only =
     "times of the baseline against those in a process of its own: they differ, but not in turns";
-// What a pair may do when its turn has come, if others run at the same time: work, or be measured while none of them works.
+// The turn of a pair among others that run at the same time: to work, or to be measured while none of them works.
 enum class Turn { work, quiet };
 struct TurnWanted {  // answered with a line when it has come
   Turn turn{};

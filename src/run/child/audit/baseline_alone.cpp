@@ -180,7 +180,7 @@ std::optional<double> time_baseline_first(const Context& context, Record& record
   if (!is_first || !by_events(context)) return std::nullopt;
   const Variant& baseline = context.pair.baseline;
   try {
-    // What a user waits for is the first time.
+    // A user waits for the first time.
     record.of(baseline.name).prepare_ms = session.prepare(baseline);
     return measure::median(times_ms_of(context, session, verified_runs, longest_first_s));
   } catch (const CudaError&) {
