@@ -51,7 +51,7 @@ double rank_deviations(std::span<const double> values, std::span<const double> o
   std::ranges::sort(sorted);
   double above = 0;
   for (const double value : values) {
-    const auto [first, last] = std::ranges::equal_range(sorted, value);
+    const auto [first, last] = std::equal_range(sorted.begin(), sorted.end(), value);
     above += static_cast<double>(first - sorted.begin()) + static_cast<double>(last - first) / 2;
   }
   const double m = static_cast<double>(values.size()), n = static_cast<double>(others.size());
