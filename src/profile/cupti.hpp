@@ -12,6 +12,7 @@
 namespace aisp::profile {
 
 // A function of CUPTI, found by its name.
+// NOLINTNEXTLINE(bugprone-macro-parentheses): both arguments are names.
 #define AISP_CUPTI(member, name) decltype(&name) member = SharedLibrary::open(Library::cupti).function<decltype(name)>(#name)
 
 struct Cupti {
