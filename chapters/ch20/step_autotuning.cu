@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A decoding step of eight sequences on four layers of an 8B model: four products a layer, each with some 24 ways to compute it,
 // attention in 1 to 16 pieces, residuals with their norms or apart, kernels that begin early or not. What does the step gain by
-// the best setting of each kernel in a loop of its own, by the clock of the whole step, and by fusion and early launches?
+// the best setting of each kernel by itself, by the clock of the whole step, and by fusion and early launches?
 #include <aisp/device_attribute.hpp>
 #include <aisp/graph.hpp>
 #include <aisp/pair.hpp>
