@@ -24,16 +24,7 @@ namespace aisp::run {
 using base::Error;
 using base::Exit;
 
-template <class Visitor>
-static void describe(Process& process, Visitor& visit) {
-  visit("index", process.index);
-  visit("count", process.count);
-  visit("host", process.host);
-  visit("clock", process.clock);
-  visit("build", process.build);
-  visit("command_line", process.command_line);
-  visit("gpus", process.gpus);
-}
+AISP_DESCRIBE(Process, index, count, host, clock, build, command_line, gpus)
 
 void to_json(nlohmann::json& json, const Process& process) {
   json = base::json_of(process);

@@ -8,59 +8,16 @@ namespace aisp::run {
 static constexpr base::Words<3> words_of(ProfileLevel) { return {{"none", "minimal", "full"}}; }
 static constexpr base::Words<3> words_of(CounterLevel) { return {{"none", "deep", "full"}}; }
 
-template <class Visitor>
-static void describe(StageLimits& limits, Visitor& visit) {
-  visit("setup", limits.setup);
-  visit("verify", limits.verify);
-  visit("warmup", limits.warmup);
-  visit("measurement", limits.measurement);
-  visit("audit", limits.audit);
-  visit("counters", limits.counters);
-  visit("energy", limits.energy);
-  visit("profiling", limits.profiling);
-  visit("teardown", limits.teardown);
-}
+AISP_DESCRIBE(StageLimits, setup, verify, warmup, measurement, audit, counters, energy, profiling, teardown)
 
 // A missing key keeps its default, so that a newer parent and an older request still understand each other.
 template <class Visitor>
 static void describe(Request& request, Visitor& visit) {
-  visit("target", request.target);
-  visit("gpus", request.gpus);
-  visit("sm", request.sm);
-  visit("mode", request.mode);
-  visit("iterations", request.iterations);
-  visit("warmup", request.warmup);
-  visit("fixed_iterations", request.fixed_iterations);
-  visit("confidence_width", request.confidence_width);
-  visit("budget_s", request.budget_s);
-  visit("alternate", request.alternate);
-  visit("cold_start", request.cold_start);
-  visit("reproducible", request.reproducible);
-  visit("energy", request.energy);
-  visit("energy_window_s", request.energy_window_s);
-  visit("ttft_target_ms", request.ttft_target_ms);
-  visit("tpot_target_ms", request.tpot_target_ms);
-  visit("verify_only", request.verify_only);
-  visit("profile", request.profile);
-  visit("counters", request.counters);
-  visit("seed", request.seed);
-  visit("scale", request.scale);
-  visit("sizes", request.sizes);
+  AISP_VISIT(visit, request, target, gpus, sm, mode, iterations, warmup, fixed_iterations, confidence_width, budget_s, alternate,
+             cold_start, reproducible, energy, energy_window_s, ttft_target_ms, tpot_target_ms, verify_only, profile, counters,
+             seed, scale, sizes, percentiles, limits, timeout_multiplier, rank, ranks, machines, rank_hub, rank_key,
+             running_variant_page, scratch_parent, own_folder, baseline_runs, takes_turns, run_folder);
   visit("case", request.sweep_case);
-  visit("percentiles", request.percentiles);
-  visit("limits", request.limits);
-  visit("timeout_multiplier", request.timeout_multiplier);
-  visit("rank", request.rank);
-  visit("ranks", request.ranks);
-  visit("machines", request.machines);
-  visit("rank_hub", request.rank_hub);
-  visit("rank_key", request.rank_key);
-  visit("running_variant_page", request.running_variant_page);
-  visit("scratch_parent", request.scratch_parent);
-  visit("own_folder", request.own_folder);
-  visit("baseline_runs", request.baseline_runs);
-  visit("takes_turns", request.takes_turns);
-  visit("run_folder", request.run_folder);
 }
 
 std::string_view to_string(ProfileLevel level) { return base::word_for(level); }
