@@ -9,6 +9,7 @@ from harness import QUICK, EndToEnd, everything_said, results_log
 
 GOOD = ("ch90:good", "ch90:equal", "ch90:slower", "ch90:equal_chains", "ch90:unordered_output", "ch90:edged")
 SLACK_S = 0.15  # between the child's end and its line in the log, from which its beginning is derived
+ATTEMPTS = 3  # a busy machine may write that line later, but a pair that does not wait for its turn works too early every time
 
 
 def spans(pair):
@@ -30,24 +31,28 @@ class Turns(EndToEnd):
         return self.run_pairs(*targets, flags=("--jobs", "3", *flags))
 
     def test_nothing_works_while_a_pair_is_measured(self):
-        finished = self.run_together(*GOOD)
-        self.assert_code(finished, 0)
-        pairs = finished.lines()
-        self.assertEqual(len(pairs), len(GOOD))
-        for pair in pairs:
-            quiet, _ = spans(pair)
-            for other in pairs:
-                if other is not pair:
-                    for span in spans(other):
-                        self.assertLess(overlap_s(quiet, span), SLACK_S, f"{other['target']} worked while {pair['target']} was measured")
+        for _ in range(ATTEMPTS):
+            finished = self.run_together(*GOOD)
+            self.assert_code(finished, 0)
+            pairs = finished.lines()
+            self.assertEqual(len(pairs), len(GOOD))
+            disturbed = [f"{other['target']} worked while {pair['target']} was measured" for pair in pairs for other in pairs if other is not pair
+                         if any(overlap_s(spans(pair)[0], span) > SLACK_S for span in spans(other))]
+            if not disturbed:
+                break
+        self.assertEqual(disturbed, [])
         waits = [spans(pair)[1][0] - spans(pair)[0][1] for pair in pairs]
         self.assertGreater(max(waits), 0.1, "a pair that has been measured lets others be measured before it goes on")
 
     def test_profiles_are_measured_too(self):
-        finished = self.run_together(*GOOD[:2], flags=("--cold-start",))
-        self.assert_code(finished, 0)
-        first, second = finished.lines()
-        self.assertLess(overlap_s((spans(first)[0][0], spans(first)[1][1]), (spans(second)[0][0], spans(second)[1][1])), SLACK_S)
+        for _ in range(ATTEMPTS):
+            finished = self.run_together(*GOOD[:2], flags=("--cold-start",))
+            self.assert_code(finished, 0)
+            first, second = finished.lines()
+            both_s = overlap_s((spans(first)[0][0], spans(first)[1][1]), (spans(second)[0][0], spans(second)[1][1]))
+            if both_s < SLACK_S:
+                break
+        self.assertLess(both_s, SLACK_S)
 
     def test_what_dies_or_hangs_while_it_is_measured_gives_its_turn_back(self):
         began = time.monotonic()
