@@ -192,7 +192,7 @@ struct Planted {
 // deviation of logarithms).
 Planted plant(RecordedSuites& recorded, const RunRecord& before, RunRecord& after, double spread, std::mt19937_64& random) {
   Planted planted;
-  for (int draw = 0; draw < 10; ++draw) {
+  for (int draw = 0; draw < 40; ++draw) {
     PairResult& pair = after.pairs[random() % after.pairs.size()];
     VariantResult& variant = pair.variants[random() % pair.variants.size()];
     const std::optional<double> differs = deviation_of(recorded.logs[pair.target + " " + variant.name + pair.source_digest]);
@@ -212,7 +212,7 @@ TEST(RecordedRuns, OfEqualCodeAreNeverRedAndAPlantedLossIsFound) {
     double spread;  // up to which 95 % of the planted losses are found
   };
   for (const auto& [hardware, gpu, spread] :
-       {Card{"h200", "NVIDIA H200", 0.010}, {"h100_80gb_hbm3", "NVIDIA H100 80GB HBM3", 0.014}}) {
+       {Card{"h200", "NVIDIA H200", 0.008}, {"h100_80gb_hbm3", "NVIDIA H100 80GB HBM3", 0.014}}) {
     RecordedSuites recorded{hardware, gpu};
     std::mt19937_64 random{5};
     int orders = 0;
@@ -230,7 +230,7 @@ TEST(RecordedRuns, OfEqualCodeAreNeverRedAndAPlantedLossIsFound) {
         planted.draws += here.draws;
         planted.found += here.found;
       }
-    EXPECT_GE(orders, 50) << hardware;
+    EXPECT_GE(orders, 30) << hardware;
     EXPECT_GE(planted.draws, 200) << hardware;
     EXPECT_GE(planted.found, 0.95 * planted.draws) << hardware << ", of " << planted.draws;
   }
