@@ -15,7 +15,7 @@ CONSTANTS = {
         "medians' by 15 %": "a setting", "as take 50 ms": "a setting", "20 ms of other work": "a setting", "than 3 s to set up": "a setting",
         "more than 15 s for the turns": "a setting", "3 us of a baseline": "a setting",
         "2 s after": "a setting", "twice the rounds": "a setting", "twice the size": "a setting", "fit into 0.3 s": "a setting",
-        "1.4 % on an H100, 1.0 % on an H200": "limits of a test", "95 % of more than 200 losses of 5 %": "a limit of a test",
+        "1.4 % on an H100, 0.8 % on an H200": "limits of a test", "95 % of more than 200 losses of 5 %": "a limit of a test",
         "1 % wide": "a setting", "budget (3 s)": "a setting",
         "limit (15 s)": "a setting", "at least 1 % away": "a setting", "Differences below 1 %": "a setting", "used 1 % or more": "a setting",
         "every 10 ms": "a setting", "30 % of the stage's": "a setting", "two seconds": "settings", "3.5 ms before": "a setting",
