@@ -40,7 +40,7 @@ struct LibraryFacts {
   std::vector<Library> dependencies{};
 };
 
-const LibraryFacts& facts_of(Library library) {
+const LibraryFacts& library_facts(Library library) {
   using enum Library;
   static const std::array<LibraryFacts, library_count> facts{{
       {},
@@ -65,7 +65,7 @@ const LibraryFacts& facts_of(Library library) {
 std::string remedy(Library library) {
   if (library == Library::nvml) return "install the NVIDIA driver";
   if (library == Library::cutlass) return std::string{get_cutlass};
-  return "install " + std::string{name_of(library)} + " (for example: pip install " + facts_of(library).wheel +
+  return "install " + std::string{name_of(library)} + " (for example: pip install " + library_facts(library).wheel +
          ") or set AISP_LIBRARY_PATH to the folder that holds it";
 }
 
@@ -107,7 +107,7 @@ void* load(const std::string& name, std::string& trouble) {
 
 void* load_from(const fs::path& folder, Library library, const std::string& file_name, std::string& trouble) {
   if (!is_file(folder / file_name)) return nullptr;
-  for (const Library dependency : facts_of(library).dependencies) {
+  for (const Library dependency : library_facts(library).dependencies) {
     bool loaded = false;
     std::string unimportant;
     for (const std::string& name : file_names(dependency))
@@ -174,7 +174,7 @@ std::recursive_mutex& opening() {
 
 namespace machine {
 
-std::vector<std::string> file_names(Library library) { return facts_of(library).names; }
+std::vector<std::string> file_names(Library library) { return library_facts(library).names; }
 
 std::vector<std::string> library_folders() {
   static const std::vector<std::string> folders = machine::search_folders(machine::places_here());
