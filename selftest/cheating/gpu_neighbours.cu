@@ -17,7 +17,7 @@ class LeavesLittleCache final : public Chasing<1> {
   void set(Launch&) { leave_little_cache(); }
 };
 
-// Of what the baseline has kept, if it is of the same inputs.
+// Takes what the baseline has kept, if that is of the same inputs.
 __global__ void taking_kernel(const float* in, const float* kept, float* out, std::size_t count, bool may_take) {
   const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= count) return;

@@ -37,7 +37,7 @@ class SlowsDown final : public Doubling {
     fill_doubled();
     spin(std::chrono::microseconds{reported_ ? 450 : 150});
   }
-  // Whoever looks at threads that should be idle sleeps meanwhile, and threads that sleep give up their CPU.
+  // The check of idle threads sleeps while it looks, and threads that sleep give up their CPU.
   void a_little_unwatched(Launch&) {
     fill_doubled();
     spin(std::chrono::microseconds{waits_of_thread() - waits_ >= 2 ? 150 : 450});

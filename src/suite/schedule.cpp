@@ -34,11 +34,11 @@ std::optional<std::vector<int>> Schedule::free_choice(const Placement& placement
 }
 
 std::optional<Schedule::Assignment> Schedule::choose() {
-  std::vector<const Placement*>& queue = together_.empty() ? alone_ : together_;
-  for (auto placement = queue.begin(); placement != queue.end(); ++placement)
+  std::vector<const Placement*>& next = queue();
+  for (auto placement = next.begin(); placement != next.end(); ++placement)
     if (auto gpus = free_choice(**placement)) {
       Assignment chosen{*placement, std::move(*gpus)};
-      queue.erase(placement);
+      next.erase(placement);
       return chosen;
     }
   return std::nullopt;
